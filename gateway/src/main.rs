@@ -1,0 +1,2 @@
+//! The gateway.
+fn main() {}
