@@ -1,1 +1,7 @@
-//! p
+//! The FUSEE client: linearizable operations on keys kept in remote memory.
+
+mod entry;
+mod error;
+
+pub use entry::{DATABASES, Decision, Entry, Key, Kind};
+pub use error::Error;

@@ -1,0 +1,66 @@
+//! What the commands need of a store. The real one is [`fusee::Store`]; tests
+//! of commands use one in memory.
+
+use std::time::Duration;
+
+use fusee::{Decision, Entry, Error, Key};
+
+/// A set of keys that several workers, and several gateways, share.
+///
+/// All operations are linearizable per key. One value serves one worker
+/// thread; its futures run on that thread alone and may overlap.
+#[expect(async_fn_in_trait, reason = "one thread per worker, so futures need not be Send")]
+pub trait Keyspace {
+    /// Reads many keys at once and hands each result over, in the order of
+    /// `keys`. One round trip when all are cached, two otherwise.
+    async fn read(
+        &self,
+        keys: &[Key<'_>],
+        each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>),
+    );
+
+    /// Sets a key, whatever it was; a value with an end in the past removes it.
+    async fn set(&self, key: Key<'_>, value: &[u8], expires_at_ms: Option<u64>)
+    -> Result<(), Error>;
+
+    /// Removes a key and tells whether it was there.
+    async fn delete(&self, key: Key<'_>) -> Result<bool, Error>;
+
+    /// Reads, decides and writes as one atomic step. `decide` sees the current
+    /// entry and an empty buffer, into which it writes the new value if it
+    /// answers [`Decision::Replace`]. It is called again when another client
+    /// came between, so it must set, not add to, whatever it hands out; the
+    /// last call is the one that counts.
+    async fn update(
+        &self,
+        key: Key<'_>,
+        decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Decision,
+    ) -> Result<(), Error>;
+
+    /// Visits some keys of a database and returns the cursor to go on with; 0
+    /// begins and ends. A key that is there throughout is visited at least once.
+    async fn scan(
+        &self,
+        database: u8,
+        cursor: u64,
+        count: usize,
+        each: impl FnMut(&[u8], Entry<'_>),
+    ) -> Result<u64, Error>;
+
+    /// The number of keys in a database.
+    async fn len(&self, database: u8) -> Result<u64, Error>;
+
+    /// Removes every key of a database, or of all.
+    async fn flush(&self, database: Option<u8>) -> Result<(), Error>;
+
+    /// Tells the store which keys the next operations are about to touch, so
+    /// that it can bring their index entries into the processor's cache.
+    fn prefetch(&self, keys: &[Key<'_>]);
+
+    /// Does what is due in the background (reclamation, expiry, counters) and
+    /// tells when to call again.
+    async fn maintain(&self) -> Duration;
+
+    /// Milliseconds since the Unix epoch, as this keyspace counts them.
+    fn now_ms(&self) -> u64;
+}
