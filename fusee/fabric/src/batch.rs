@@ -1,0 +1,273 @@
+//! A batch: the verbs of one phase, with the bytes that they carry and bring.
+
+use crate::NodeDown;
+use fusee_layout::NodeAddress;
+
+/// The kinds of verbs, as counters tell them apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum VerbKind {
+    /// READ of whole words.
+    Read = 0,
+    /// WRITE of whole words, or of one byte.
+    Write = 1,
+    /// Compare-and-swap of a word.
+    Cas = 2,
+    /// Fetch-and-add on a word.
+    Faa = 3,
+}
+
+/// A stretch of a batch's own memory, a multiple of 8 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    pub(crate) word: usize,
+    pub(crate) words: usize,
+}
+
+/// Names a verb of the batch that it was posted to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket(u32);
+
+/// What a verb does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verb {
+    /// READ words into the batch's memory.
+    Read(Span),
+    /// WRITE words from the batch's memory.
+    Write(Span),
+    /// WRITE one byte, anywhere.
+    WriteByte(u8),
+    /// Replace a word if it is `expected`; brings what it was.
+    Cas {
+        /// What the word has to be.
+        expected: u64,
+        /// What it becomes.
+        new: u64,
+    },
+    /// Add to a word, wrapping; brings what it was.
+    Faa(u64),
+}
+
+/// A verb that was posted.
+#[derive(Clone, Copy, Debug)]
+pub struct Posted {
+    /// Where.
+    pub at: NodeAddress,
+    /// What.
+    pub verb: Verb,
+    /// Does it wait for the READs and atomics before it on the same node?
+    pub fenced: bool,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    Pending,
+    Done(u64),
+    Down,
+}
+
+/// The verbs of one phase. Build it, run it, ask it for results.
+#[derive(Debug, Default)]
+pub struct Batch {
+    verbs: Vec<Posted>,
+    memory: Vec<u64>,
+    used: usize,
+    fence: bool,
+}
+
+/// A batch keeps at most this much memory when it is reused: enough for a
+/// pipeline of small reads, little enough for one per connection.
+const KEPT_WORDS: usize = (1 << 20) / 8;
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets verbs and results, keeps memory for reuse within a bound.
+    pub fn clear(&mut self) {
+        self.verbs.clear();
+        self.used = 0;
+        self.fence = false;
+        if self.memory.len() > KEPT_WORDS {
+            self.memory = Vec::new();
+        }
+    }
+
+    /// Has nothing been posted?
+    pub fn is_empty(&self) -> bool {
+        self.verbs.is_empty()
+    }
+
+    /// How many verbs were posted.
+    pub fn len(&self) -> usize {
+        self.verbs.len()
+    }
+
+    /// Memory for a WRITE's bytes, rounded up to whole words. Its content is
+    /// whatever was there before.
+    pub fn stage(&mut self, bytes: usize) -> Span {
+        let span = Span { word: self.used, words: bytes.div_ceil(8) };
+        self.used += span.words;
+        if self.used > self.memory.len() {
+            let room = self.used.next_power_of_two().max(64);
+            self.memory.resize(room, 0);
+        }
+        span
+    }
+
+    /// The bytes of a span, to fill.
+    pub fn staged(&mut self, span: Span) -> &mut [u8] {
+        as_bytes_mut(&mut self.memory[span.word..span.word + span.words])
+    }
+
+    /// The bytes of a span, as they are.
+    pub fn peek(&self, span: Span) -> &[u8] {
+        as_bytes(&self.memory[span.word..span.word + span.words])
+    }
+
+    fn post(&mut self, at: NodeAddress, verb: Verb) -> Ticket {
+        let fenced = std::mem::take(&mut self.fence);
+        self.verbs.push(Posted { at, verb, fenced, outcome: Outcome::Pending });
+        Ticket(self.verbs.len() as u32 - 1)
+    }
+
+    /// Makes the next verb wait for the READs and atomics posted before it to
+    /// the same node.
+    pub fn fence(&mut self) {
+        self.fence = true;
+    }
+
+    /// READs `bytes` (rounded up to whole words) from an 8-byte aligned place.
+    pub fn read(&mut self, at: NodeAddress, bytes: usize) -> Ticket {
+        assert!(at.offset.is_multiple_of(8), "READs are of whole words");
+        let span = self.stage(bytes);
+        self.post(at, Verb::Read(span))
+    }
+
+    /// WRITEs a span to an 8-byte aligned place. One span may be written to
+    /// several places.
+    pub fn write(&mut self, at: NodeAddress, from: Span) -> Ticket {
+        assert!(at.offset.is_multiple_of(8), "WRITEs are of whole words");
+        self.post(at, Verb::Write(from))
+    }
+
+    /// WRITEs one byte.
+    pub fn write_byte(&mut self, at: NodeAddress, value: u8) -> Ticket {
+        self.post(at, Verb::WriteByte(value))
+    }
+
+    /// Compares and swaps an aligned word; its result is what the word was.
+    pub fn cas(&mut self, at: NodeAddress, expected: u64, new: u64) -> Ticket {
+        assert!(at.offset.is_multiple_of(8), "atomics are on aligned words");
+        self.post(at, Verb::Cas { expected, new })
+    }
+
+    /// Adds to an aligned word, wrapping; its result is what the word was.
+    pub fn faa(&mut self, at: NodeAddress, add: u64) -> Ticket {
+        assert!(at.offset.is_multiple_of(8), "atomics are on aligned words");
+        self.post(at, Verb::Faa(add))
+    }
+
+    /// The word that a CAS or FAA found, or the first that a READ brought.
+    ///
+    /// # Errors
+    ///
+    /// If the node is down: a write or an atomic may have been executed.
+    pub fn word(&self, ticket: Ticket) -> Result<u64, NodeDown> {
+        let posted = self.completed(ticket)?;
+        Ok(match (posted.verb, posted.outcome) {
+            (Verb::Read(span), _) => self.memory[span.word],
+            (_, Outcome::Done(word)) => word,
+            _ => unreachable!("completed() lets only finished verbs pass"),
+        })
+    }
+
+    /// The words that a READ brought.
+    ///
+    /// # Errors
+    ///
+    /// If the node is down.
+    pub fn words(&self, ticket: Ticket) -> Result<&[u64], NodeDown> {
+        let Verb::Read(span) = self.completed(ticket)?.verb else {
+            panic!("only READs bring bytes");
+        };
+        Ok(&self.memory[span.word..span.word + span.words])
+    }
+
+    /// The bytes that a READ brought.
+    ///
+    /// # Errors
+    ///
+    /// If the node is down.
+    pub fn bytes(&self, ticket: Ticket) -> Result<&[u8], NodeDown> {
+        self.words(ticket).map(as_bytes)
+    }
+
+    /// Tells whether the verb was done.
+    ///
+    /// # Errors
+    ///
+    /// If the node is down: a write or an atomic may have been executed.
+    pub fn done(&self, ticket: Ticket) -> Result<(), NodeDown> {
+        self.completed(ticket).map(|_| ())
+    }
+
+    fn completed(&self, ticket: Ticket) -> Result<&Posted, NodeDown> {
+        let posted = &self.verbs[ticket.0 as usize];
+        match posted.outcome {
+            Outcome::Done(_) => Ok(posted),
+            Outcome::Down => Err(NodeDown { node: posted.at.node }),
+            Outcome::Pending => panic!("the batch was not run"),
+        }
+    }
+
+    /// The verbs in posted order. For fabrics.
+    pub fn posted(&self) -> &[Posted] {
+        &self.verbs
+    }
+
+    /// Stores that verb `number` was done; `word` is what an atomic found. For
+    /// fabrics.
+    pub fn complete(&mut self, number: usize, word: u64) {
+        self.verbs[number].outcome = Outcome::Done(word);
+    }
+
+    /// Stores that the node of verb `number` is down. For fabrics.
+    pub fn fail(&mut self, number: usize) {
+        self.verbs[number].outcome = Outcome::Down;
+    }
+
+    /// The words of a span. For fabrics.
+    pub fn span(&self, span: Span) -> &[u64] {
+        &self.memory[span.word..span.word + span.words]
+    }
+
+    /// The words of a span, to be filled by a READ. For fabrics.
+    pub fn span_mut(&mut self, span: Span) -> &mut [u64] {
+        &mut self.memory[span.word..span.word + span.words]
+    }
+}
+
+impl Span {
+    /// How many bytes it has.
+    pub fn bytes(self) -> usize {
+        self.words * 8
+    }
+}
+
+fn as_bytes(words: &[u64]) -> &[u8] {
+    // SAFETY: every byte of an initialised u64 is an initialised u8, alignment
+    // only shrinks, and the borrow keeps the words from changing.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+}
+
+fn as_bytes_mut(words: &mut [u64]) -> &mut [u8] {
+    // SAFETY: as for as_bytes, and any bytes make a u64; the borrow is unique.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
+}
+
+// Words are little-endian in memory, on the wire and in every layout.
+const _: () = assert!(cfg!(target_endian = "little"));

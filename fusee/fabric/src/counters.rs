@@ -1,0 +1,57 @@
+//! What a fabric has run: counters that one thread writes and any may read.
+
+use crate::VerbKind;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// How many kinds of verbs are told apart.
+pub const VERB_KINDS: usize = 4;
+
+/// Batches, verbs and bytes of one fabric since it was made.
+///
+/// The fabric's own thread is the only writer, so counting is a load and a
+/// store; readers on other threads see values that are a moment old.
+#[derive(Debug, Default)]
+pub struct Counters {
+    batches: AtomicU64,
+    verbs: [AtomicU64; VERB_KINDS],
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+}
+
+impl Counters {
+    /// Counts a batch. For fabrics, on their own thread.
+    pub fn count(&self, verbs: [u64; VERB_KINDS], bytes_read: u64, bytes_written: u64) {
+        add(&self.batches, 1);
+        for (counter, more) in self.verbs.iter().zip(verbs) {
+            add(counter, more);
+        }
+        add(&self.bytes_read, bytes_read);
+        add(&self.bytes_written, bytes_written);
+    }
+
+    /// Batches, that is round trips.
+    pub fn batches(&self) -> u64 {
+        self.batches.load(Relaxed)
+    }
+
+    /// Verbs of a kind.
+    pub fn verbs(&self, kind: VerbKind) -> u64 {
+        self.verbs[kind as usize].load(Relaxed)
+    }
+
+    /// Bytes that READs brought.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Relaxed)
+    }
+
+    /// Bytes that WRITEs took.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written.load(Relaxed)
+    }
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    if more > 0 {
+        counter.store(counter.load(Relaxed) + more, Relaxed);
+    }
+}
