@@ -1,21 +1,24 @@
 //! A client's entry in the client table of each memory node.
 //!
 //! ```text
-//!  0            8           16                16 + 8 * 16
-//! | client id   | quiescent | keys of database 0 .. 15 | reserved to 256 |
+//!  0            8           16                         144        256              768
+//! | client id   | quiescent | keys of database 0 .. 15 | reserved | list heads     | reserved |
 //! ```
 //!
 //! The client alone writes its entry. Its quiescent counter tells that every
 //! operation which it began before an earlier value was published has ended;
-//! the key counts are its share of DBSIZE and may be negative.
+//! the key counts are its share of DBSIZE and may be negative; the list heads
+//! are the first object of each size class's log list (paper, section 4.5).
 
-use crate::word;
+use crate::{CLASSES_MAX, Class, word};
 
 /// Bytes of an entry.
-pub const MEMBER_BYTES: usize = 256;
+pub const MEMBER_BYTES: usize = 1024;
 const DATABASES: usize = 16;
 const KEYS_AT: usize = 16;
-const _: () = assert!(KEYS_AT + 8 * DATABASES <= MEMBER_BYTES);
+const HEADS_AT: usize = 256;
+const _: () = assert!(KEYS_AT + 8 * DATABASES <= HEADS_AT);
+const _: () = assert!(HEADS_AT + 8 * CLASSES_MAX <= MEMBER_BYTES);
 
 /// A client's entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,6 +36,17 @@ impl Member {
     pub const TICK_BYTES: usize = KEYS_AT;
     /// Everything that is in use of an entry.
     pub const USED_BYTES: usize = KEYS_AT + 8 * DATABASES;
+
+    /// Where in the entry the key count of a database is.
+    pub const fn keys_at(database: u8) -> u64 {
+        assert!((database as usize) < DATABASES);
+        (KEYS_AT + 8 * database as usize) as u64
+    }
+
+    /// Where in the entry the list head of a class is.
+    pub const fn head_at(class: Class) -> u64 {
+        (HEADS_AT + 8 * class.index()) as u64
+    }
 
     /// Packs it.
     pub fn write(&self, bytes: &mut [u8]) {

@@ -268,6 +268,10 @@ impl Geometry {
         bytes.next_multiple_of(4096)
     }
 
+    /// Where a node counts the entries of its client table that were ever given
+    /// out: 8 bytes. Entries beyond are unused.
+    pub const MEMBERS_AT: u64 = SUPERBLOCK_BYTES as u64 / 2;
+
     /// Where a node's copy of the client table has the entry of this index.
     pub fn member_at(index: u32) -> u64 {
         SUPERBLOCK_BYTES as u64 + u64::from(index) * MEMBER_BYTES as u64
