@@ -21,6 +21,15 @@ pub enum Kind {
     String = 0,
 }
 
+impl Kind {
+    /// From the bits of an object. Whatever a checked object of this pool's
+    /// version says is one of ours.
+    pub(crate) fn from_bits(bits: u8) -> Self {
+        debug_assert!(bits == Self::String as u8);
+        Self::String
+    }
+}
+
 /// A value as it was at one moment within the operation that read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {

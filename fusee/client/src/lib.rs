@@ -1,9 +1,39 @@
 //! The FUSEE client: linearizable operations on keys kept in remote memory.
+//!
+//! [`Store`] is one worker's way to a pool. A GET is in `read.rs`, a SET in
+//! `write.rs`; both find the key's slot through `index.rs`, and a write moves it
+//! in a round: `snapshot.rs` where the slot has backups, `single.rs` where it
+//! has none. Memory comes from `alloc.rs` and returns through `reclaim.rs`.
+#![forbid(unsafe_code)]
 
+mod alloc;
+mod block;
+mod cache;
+mod chunk;
+mod draft;
 mod entry;
 mod env;
+mod epoch;
 mod error;
+mod help;
+mod index;
+mod maintain;
+mod read;
+mod reclaim;
+mod round;
+mod rules;
+mod scan;
+mod seek;
+mod single;
+mod snapshot;
+mod stats;
+mod store;
+mod sweep;
+mod write;
 
+pub use alloc::{BlockAudit, ObjectState};
 pub use entry::{DATABASES, Decision, Entry, Key, Kind};
 pub use env::Env;
 pub use error::Error;
+pub use stats::{Count, Stats};
+pub use store::{JoinError, Store, StoreConfig};

@@ -224,6 +224,11 @@ impl Batch {
         }
     }
 
+    /// All verbs, in posted order.
+    pub fn tickets(&self) -> impl ExactSizeIterator<Item = Ticket> + use<> {
+        (0..self.verbs.len() as u32).map(Ticket)
+    }
+
     /// The verbs in posted order. For fabrics.
     pub fn posted(&self) -> &[Posted] {
         &self.verbs

@@ -26,11 +26,11 @@ pub use bucket::{
 };
 pub use class::{CLASSES_MAX, Class};
 pub use hash::{KeyHash, KeyHasher};
-pub use log::{LOG_ENTRY_BYTES, LogEntry, Opcode, RECORD_BYTES, commit_record};
+pub use log::{LOG_ENTRY_BYTES, LogEntry, OPCODE_AT, Opcode, RECORD_BYTES, commit_record};
 pub use member::{MEMBER_BYTES, Member};
 pub use object::{
-    KEY_BYTES_MAX, Meta, OBJECT_OVERHEAD_BYTES, Object, Unverified, VALUE_BYTES_MAX, object_bytes,
-    write_object,
+    KEY_BYTES_MAX, Meta, OBJECT_OVERHEAD_BYTES, Object, Prefix, Unverified, VALUE_BYTES_MAX,
+    object_bytes, prefix_bytes, write_object,
 };
 pub use placement::{Placement, Replica};
 pub use pool::{

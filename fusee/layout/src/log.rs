@@ -24,7 +24,8 @@ const CRC_AT: usize = 8;
 /// Where the part that the checksum covers begins.
 pub(crate) const NEXT_AT: usize = 9;
 const PREV_AT: usize = 15;
-const OPCODE_AT: usize = 21;
+/// Where the byte of opcode and used bit is; without the bit it is the opcode.
+pub const OPCODE_AT: usize = 21;
 const _: () = assert!(OPCODE_AT + 1 == LOG_ENTRY_BYTES);
 const _: () = assert!(CRC_AT + 1 <= RECORD_BYTES);
 

@@ -32,6 +32,9 @@ pub struct Member {
 }
 
 impl Member {
+    /// In place of an id: the entry sums up the key counts of clients that have
+    /// left. Nobody waits for its counter.
+    pub const DEPARTED: u64 = u64::MAX;
     /// The part that a tick publishes: id and counter.
     pub const TICK_BYTES: usize = KEYS_AT;
     /// Everything that is in use of an entry.

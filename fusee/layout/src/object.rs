@@ -106,8 +106,25 @@ pub struct Object<'a> {
     pub meta: Meta,
     /// The key; empty for a chunk.
     pub key: &'a [u8],
-    /// The value, or the words of its chunks.
+    /// The value, or its length and the words of its chunks.
     pub body: &'a [u8],
+    /// Where in the object the body starts.
+    pub body_at: usize,
+}
+
+/// The beginning of an object, up to the end of its key. It is only as good as
+/// the knowledge that the object was live, and so whole, when it was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix<'a> {
+    /// What the object says besides key and value.
+    pub meta: Meta,
+    /// The key.
+    pub key: &'a [u8],
+}
+
+/// Bytes of an object up to the end of a key of this length, at most.
+pub const fn prefix_bytes(key: usize) -> usize {
+    (HEADER_BYTES + EXPIRY_BYTES + key).next_multiple_of(8)
 }
 
 impl<'a> Unverified<'a> {
@@ -131,42 +148,56 @@ impl<'a> Unverified<'a> {
         self.0.get(GENERATION_AT).copied()
     }
 
-    /// The object, if it is whole and the one that `slot` names.
-    pub fn verify(self, slot: Slot) -> Option<Object<'a>> {
+    /// What the header says, if the generation agrees. 40 bytes are enough.
+    pub fn meta(self, slot: Slot) -> Option<Meta> {
+        self.head(slot).map(|(meta, ..)| meta)
+    }
+
+    /// The beginning of the object, if the generation agrees and the key lies
+    /// within the bytes.
+    pub fn prefix(self, slot: Slot) -> Option<Prefix<'a>> {
+        let (meta, key_at, key_end) = self.head(slot)?;
+        Some(Prefix { meta, key: self.0.get(key_at..key_end)? })
+    }
+
+    /// What the header says, and where the key lies.
+    fn head(&self, slot: Slot) -> Option<(Meta, usize, usize)> {
         let bytes = self.0;
         if bytes.len() < OBJECT_OVERHEAD_BYTES || bytes[GENERATION_AT] != slot.generation() {
             return None;
         }
         let kind = bytes[KIND_AT];
-        let key_word = u32_at(bytes, KEY_LENGTH_AT);
-        let key_length = (key_word & 0xff_ffff) as usize;
-        let value_length = u32_at(bytes, VALUE_LENGTH_AT) as usize;
-        let mut at = HEADER_BYTES;
-        let mut expires_at_ms = None;
         if kind & RESERVED != 0 {
             return None;
         }
+        let mut at = HEADER_BYTES;
+        let mut expires_at_ms = None;
         if kind & EXPIRES != 0 {
             expires_at_ms = Some(crate::word(bytes.get(at..at + EXPIRY_BYTES)?, 0));
             at += EXPIRY_BYTES;
         }
-        let key_end = at.checked_add(key_length)?;
-        let body_end = key_end.checked_add(value_length)?;
+        let key_word = u32_at(bytes, KEY_LENGTH_AT);
+        let meta = Meta {
+            generation: bytes[GENERATION_AT],
+            database: (key_word >> 24) as u8,
+            kind: kind & KIND_MASK,
+            expires_at_ms,
+            chunked: kind & CHUNKED != 0,
+        };
+        Some((meta, at, at + (key_word & 0xff_ffff) as usize))
+    }
+
+    /// The object, if it is whole and the one that `slot` names.
+    pub fn verify(self, slot: Slot) -> Option<Object<'a>> {
+        let bytes = self.0;
+        let (meta, key_at, body_at) = self.head(slot)?;
+        let body_end = body_at.checked_add(u32_at(bytes, VALUE_LENGTH_AT) as usize)?;
         let stored = u32_at(bytes.get(body_end..body_end.checked_add(CHECKSUM_BYTES)?)?, 0);
         if checksum(CrcAlgorithm::Crc32Iscsi, &bytes[NEXT_AT..body_end]) as u32 != stored {
             return None;
         }
-        Some(Object {
-            meta: Meta {
-                generation: bytes[GENERATION_AT],
-                database: (key_word >> 24) as u8,
-                kind: kind & KIND_MASK,
-                expires_at_ms,
-                chunked: kind & CHUNKED != 0,
-            },
-            key: &bytes[at..key_end],
-            body: &bytes[key_end..body_end],
-        })
+        let (key, body) = (&bytes[key_at..body_at], &bytes[body_at..body_end]);
+        Some(Object { meta, key, body, body_at })
     }
 }
 
@@ -217,7 +248,12 @@ mod tests {
             let mut bytes = packed(&meta, &key, &body);
             bytes.resize(bytes.len() + slack, 0x77);
             let object = Unverified::new(&bytes).verify(slot(meta.generation)).unwrap();
-            prop_assert_eq!(object, Object { meta, key: &key, body: &body });
+            let body_at = object.body_at;
+            prop_assert_eq!(object, Object { meta, key: &key, body: &body, body_at });
+            prop_assert_eq!(&bytes[body_at..body_at + body.len()], &body[..]);
+            let prefix = &bytes[..prefix_bytes(key.len()).min(bytes.len())];
+            let prefix = Unverified::new(prefix).prefix(slot(meta.generation));
+            prop_assert_eq!(prefix, Some(Prefix { meta, key: &key }));
         }
 
         #[test]

@@ -1,0 +1,153 @@
+//! A draft: an object made ready to be written, not yet seen by anybody.
+
+use crate::alloc::Allocated;
+use crate::store::Store;
+use crate::{Env, Error, Key, Kind};
+use fusee_fabric::{Batch, Fabric, Span};
+use fusee_layout::{
+    Class, KEY_BYTES_MAX, KeyHash, LogEntry, Meta, Opcode, RECORD_BYTES, Slot, VALUE_BYTES_MAX,
+    object_bytes, write_object,
+};
+
+/// What goes into an object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Content<'a> {
+    pub(crate) opcode: Opcode,
+    pub(crate) key: Key<'a>,
+    /// The value, or its length and the words of its chunks.
+    pub(crate) body: &'a [u8],
+    pub(crate) kind: Kind,
+    pub(crate) expires_at_ms: Option<u64>,
+    pub(crate) chunked: bool,
+}
+
+impl<'a> Content<'a> {
+    /// A delete's record: it stands for the key by the key's hash, so that any
+    /// delete fits the smallest class.
+    pub(crate) fn of_delete(opcode: Opcode, database: u8, hash: &'a [u8; 8]) -> Self {
+        Self {
+            opcode,
+            key: Key { database, name: &[] },
+            body: hash,
+            kind: Kind::String,
+            expires_at_ms: None,
+            chunked: false,
+        }
+    }
+}
+
+/// An object that was allocated for a write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Draft {
+    /// Its live word.
+    pub(crate) word: Slot,
+    pub(crate) opcode: Opcode,
+    /// Its first bytes, for the commit record.
+    pub(crate) first: [u8; RECORD_BYTES],
+    /// Does it list chunks?
+    pub(crate) chunked: bool,
+    /// Was it written to memory?
+    pub(crate) written: bool,
+}
+
+impl Draft {
+    /// The slot word that the write puts in place.
+    pub(crate) fn new_word(&self) -> Slot {
+        if self.opcode.is_delete() { self.word.tombstone() } else { self.word }
+    }
+}
+
+impl<F: Fabric, E: Env> Store<F, E> {
+    /// Checks a key's and a value's length.
+    pub(crate) fn check_lengths(&self, key: Key<'_>, value: usize) -> Result<(), Error> {
+        let limit = self.key_bytes_max();
+        if key.name.len() > limit {
+            return Err(Error::KeyTooLong { limit });
+        }
+        let limit = self.value_bytes_max(key.name.len());
+        if value > limit {
+            return Err(Error::ValueTooLong { limit });
+        }
+        Ok(())
+    }
+
+    /// The longest key in bytes: it has to fit into one object with room for a
+    /// list of chunks.
+    pub fn key_bytes_max(&self) -> usize {
+        (self.geometry.class_max.bytes() / 2).min(KEY_BYTES_MAX)
+    }
+
+    /// The longest value in bytes under a key of this length.
+    pub fn value_bytes_max(&self, key: usize) -> usize {
+        let root = self.geometry.class_max.bytes() - object_bytes(key, 0, true);
+        let chunks = (root / 8).saturating_sub(2);
+        (chunks * self.geometry.chunk_value_bytes()).min(VALUE_BYTES_MAX)
+    }
+
+    /// Allocates an object and stages its content in `batch`, without posting
+    /// it. May ask a memory node for a block.
+    pub(crate) async fn draft(
+        &self,
+        batch: &mut Batch,
+        hash: KeyHash,
+        content: &Content<'_>,
+    ) -> Result<(Draft, Span), Error> {
+        let expires = content.expires_at_ms.is_some();
+        let bytes = object_bytes(content.key.name.len(), content.body.len(), expires);
+        let class = self.geometry.class_for(bytes).expect("lengths were checked");
+        let allocated = self.allocate(class, content.opcode.is_delete()).await?;
+        if expires {
+            self.alloc.borrow_mut().set_expiring(allocated.address, true);
+        }
+        let span = batch.stage(bytes);
+        let staged = batch.staged(span);
+        let log = LogEntry {
+            committed_over: None,
+            next: allocated.next,
+            prev: allocated.prev,
+            opcode: content.opcode,
+            used: true,
+        };
+        let meta = Meta {
+            generation: allocated.generation,
+            database: content.key.database,
+            kind: content.kind as u8,
+            expires_at_ms: content.expires_at_ms,
+            chunked: content.chunked,
+        };
+        write_object(staged, &log, &meta, content.key.name, content.body);
+        let draft = Draft {
+            word: allocated.slot(hash.fingerprint()),
+            opcode: content.opcode,
+            first: staged[..RECORD_BYTES].try_into().expect("an object is longer than its record"),
+            chunked: content.chunked,
+            written: false,
+        };
+        Ok((draft, span))
+    }
+
+    /// Posts the WRITEs of a draft to all replicas.
+    pub(crate) fn post_draft(&self, batch: &mut Batch, draft: &mut Draft, span: Span) {
+        for at in self.geometry.placement.locate_all(draft.word.address()) {
+            batch.write(at, span);
+        }
+        draft.written = true;
+    }
+
+    /// An object of a class, from the own lists or a new block. A delete may
+    /// use the pool's reserve.
+    pub(crate) async fn allocate(&self, class: Class, delete: bool) -> Result<Allocated, Error> {
+        loop {
+            let allocated = self.alloc.borrow_mut().allocate(class);
+            if let Some(allocated) = allocated {
+                self.stats.allocated.add(1);
+                return Ok(allocated);
+            }
+            match self.acquire_block(class, false).await {
+                Ok(()) => {}
+                Err(Error::Full) if delete => self.acquire_block(class, true).await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The RACE index as a client sees it: where a key may be, and what is there.
+
+use crate::Error;
+use fusee_fabric::{Batch, Fabric, Ticket};
+use fusee_layout::{
+    Address, BucketHeader, COMBINED_BYTES, COMBINED_SLOTS, GROUP_BYTES, Geometry, KeyHash,
+    NodeAddress, Slot, combined_slots,
+};
+
+/// Slots that may hold a key: two combined buckets.
+pub(crate) const CANDIDATE_SLOTS: usize = 2 * COMBINED_SLOTS;
+
+/// The directory: a subtable for each suffix of the key hash.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    entries: Vec<(Address, u8)>,
+    initial_depth: u8,
+}
+
+impl Directory {
+    /// The directory as the pool was created.
+    pub(crate) fn initial(geometry: &Geometry) -> Self {
+        let initial_depth = geometry.depth();
+        let entries =
+            (0..geometry.params.subtables).map(|n| (geometry.subtable(n), initial_depth)).collect();
+        Self { entries, initial_depth }
+    }
+
+    /// Takes over what a memory node holds: a word per entry, 0 as created.
+    pub(crate) fn update(&mut self, geometry: &Geometry, words: &[u64]) -> Result<(), Error> {
+        const CORRUPT: Error = Error::Corrupt { what: "a directory entry" };
+        for (number, &word) in words.iter().enumerate().filter(|&(_, &word)| word != 0) {
+            let address = Address::new(word & ((1 << Address::BITS) - 1));
+            let depth = (word >> Address::BITS) as u8;
+            if depth > KeyHash::DEPTH_MAX || !geometry.placement.contains(address) {
+                return Err(CORRUPT);
+            }
+            *self.entries.get_mut(number).ok_or(CORRUPT)? = (address, depth);
+        }
+        Ok(())
+    }
+
+    /// Where a key belongs.
+    pub(crate) fn place(&self, geometry: &Geometry, hash: KeyHash) -> Place {
+        let suffix = hash.suffix(self.initial_depth);
+        let (subtable, local_depth) = self.entries[suffix as usize];
+        let [first, second] = hash.buckets(geometry.params.groups).map(|(group, side)| {
+            (subtable.plus(u64::from(group) * GROUP_BYTES as u64 + u64::from(side) * 64), side)
+        });
+        Place { hash, buckets: [first, second], local_depth, initial_depth: self.initial_depth }
+    }
+
+    /// The subtables in the order of their suffix, each once.
+    pub(crate) fn subtable(&self, number: usize) -> Option<Address> {
+        self.entries.get(number).map(|&(address, _)| address)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+/// Where a key may be: two combined buckets of one subtable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) hash: KeyHash,
+    /// Start and side of each combined bucket.
+    buckets: [(Address, u32); 2],
+    local_depth: u8,
+    initial_depth: u8,
+}
+
+/// The READs of a place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlaceRead([Ticket; 2]);
+
+impl Place {
+    /// READs both combined buckets of one replica; with `fenced`, behind what
+    /// was posted before.
+    pub(crate) fn read(
+        &self,
+        batch: &mut Batch,
+        locate: impl Fn(Address) -> NodeAddress,
+        fenced: bool,
+    ) -> PlaceRead {
+        PlaceRead(self.buckets.map(|(address, _)| {
+            if fenced {
+                batch.fence();
+            }
+            batch.read(locate(address), COMBINED_BYTES)
+        }))
+    }
+
+    /// Brings both combined buckets of the primary nearer.
+    pub(crate) fn prefetch(&self, fabric: &impl Fabric, locate: impl Fn(Address) -> NodeAddress) {
+        for (address, _) in self.buckets {
+            fabric.prefetch(locate(address), COMBINED_BYTES);
+        }
+    }
+
+    /// Visits the slots that were READ, main buckets first.
+    ///
+    /// # Errors
+    ///
+    /// If the node is down, or the buckets are of another subtable
+    /// ([`Stale`]) or no buckets at all.
+    pub(crate) fn visit(
+        &self,
+        batch: &Batch,
+        read: PlaceRead,
+        mut each: impl FnMut(Address, Slot),
+    ) -> Result<(), ReadError> {
+        for (ticket, (address, side)) in read.0.into_iter().zip(self.buckets) {
+            let words = batch.words(ticket).map_err(|e| Error::NodeDown { node: e.node })?;
+            let suffix = self.hash.suffix(24);
+            for header in [words[0], words[8]] {
+                if !BucketHeader::agrees(header, self.local_depth, suffix, self.initial_depth) {
+                    return Err(ReadError::Stale);
+                }
+            }
+            for (offset, word) in combined_slots(words, side) {
+                let slot = Slot::from_word(word).ok_or(Error::Corrupt { what: "a slot word" })?;
+                each(address.plus(offset), slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that was READ.
+    pub(crate) fn view(&self, batch: &Batch, read: PlaceRead) -> Result<View, ReadError> {
+        let mut view = View { slots: [(Address::default(), Slot::EMPTY); CANDIDATE_SLOTS] };
+        let mut number = 0;
+        self.visit(batch, read, |address, slot| {
+            view.slots[number] = (address, slot);
+            number += 1;
+        })?;
+        Ok(view)
+    }
+}
+
+/// Why buckets could not be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReadError {
+    /// They belong to another subtable: read the directory again.
+    Stale,
+    /// Anything else.
+    Failed(Error),
+}
+
+impl From<Error> for ReadError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// The slots that may hold a key, as they were at one READ.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    slots: [(Address, Slot); CANDIDATE_SLOTS],
+}
+
+impl View {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Address, Slot)> + '_ {
+        self.slots.iter().copied()
+    }
+
+    /// The live words that may be the key's.
+    pub(crate) fn candidates(&self, fingerprint: u8) -> impl Iterator<Item = (Address, Slot)> + '_ {
+        self.iter().filter(move |(_, s)| s.is_live() && s.fingerprint() == fingerprint)
+    }
+
+    /// What a slot held.
+    pub(crate) fn word(&self, at: Address) -> Option<Slot> {
+        self.iter().find(|&(address, _)| address == at).map(|(_, slot)| slot)
+    }
+
+    /// The slot to insert into: the first vacant one of the emptier combined
+    /// bucket, its main bucket first (RACE's choice keeps buckets level). All
+    /// inserters of a key choose alike, so rivals mostly meet in one slot.
+    pub(crate) fn vacancy(&self) -> Option<(Address, Slot)> {
+        let vacant = |half: &[(Address, Slot)]| half.iter().filter(|(_, s)| s.is_vacant()).count();
+        let (first, second) = self.slots.split_at(COMBINED_SLOTS);
+        let (emptier, other) =
+            if vacant(first) >= vacant(second) { (first, second) } else { (second, first) };
+        emptier.iter().chain(other).copied().find(|(_, s)| s.is_vacant())
+    }
+
+    /// Inserts in progress (r = 1) whose owner may be dead.
+    pub(crate) fn tentative(&self) -> impl Iterator<Item = (Address, Slot)> + '_ {
+        self.iter().filter(|(_, s)| s.is_tentative())
+    }
+}

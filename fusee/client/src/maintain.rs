@@ -1,0 +1,34 @@
+//! What a store does between operations.
+
+use crate::store::Store;
+use crate::{Env, Error};
+use fusee_fabric::Fabric;
+use std::time::Duration;
+
+/// Between two ticks while memory is on its way to reuse.
+const BUSY: Duration = Duration::from_millis(1);
+/// Between two ticks of a store at rest. Others' memory waits for its counter,
+/// so it has to tick all the same.
+const IDLE: Duration = Duration::from_millis(20);
+/// Objects with an end that one tick looks at.
+const SWEEP_PER_TICK: usize = 64;
+
+impl<F: Fabric, E: Env> Store<F, E> {
+    /// Does what is due in the background: frees, the quiescent counter,
+    /// reclamation, expiry. Returns when to call again. Some round trips, none
+    /// of which an operation waits for.
+    ///
+    /// # Errors
+    ///
+    /// If a memory node is down or memory is corrupt; calling again goes on.
+    pub async fn maintain(&self) -> Result<Duration, Error> {
+        if self.maintaining.get() {
+            return Ok(BUSY);
+        }
+        let _alone = self.alone();
+        self.reclaim().await?;
+        let expired = self.sweep(SWEEP_PER_TICK).await?;
+        let busy = expired > 0 || self.reclaimer.borrow().is_busy();
+        Ok(if busy { BUSY } else { IDLE })
+    }
+}

@@ -1,0 +1,310 @@
+//! Reading keys, many at a time.
+//!
+//! All keys of a call go through the same phases together, so a pipeline of
+//! reads costs what one read costs: 1 round trip when every key's slot is
+//! cached and current, 2 when some are not.
+
+use crate::cache::{Cached, Lookup};
+use crate::index::{Place, PlaceRead, ReadError};
+use crate::store::Store;
+use crate::{Entry, Env, Error, Key, Kind};
+use fusee_fabric::{Batch, Fabric, Ticket};
+use fusee_layout::{Address, KeyHash, Meta, Object, Slot, Unverified};
+
+/// Readings of one key that found nothing certain before it gives up: each
+/// means that another client wrote in between.
+const ATTEMPTS_MAX: u32 = 1000;
+
+/// What a key waits for.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Its cached slot and object are being read.
+    Cached(Cached, Ticket, Ticket),
+    /// Its buckets are being read.
+    Buckets(Place, PlaceRead),
+    /// The objects that may be its value are being read: so many of the
+    /// scratch's candidates.
+    Candidates { first: usize, count: usize },
+    /// Its value is in a batch of the scratch.
+    Found(Found),
+    /// The directory was out of date.
+    Stale,
+    /// It is not there.
+    Absent,
+    /// It could not be read.
+    Failed(Error),
+}
+
+/// Where a verified object is.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    batch: usize,
+    object: Ticket,
+    meta: Meta,
+    body_at: usize,
+    body_end: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    hash: KeyHash,
+    step: Step,
+    attempts: u32,
+}
+
+/// What a call of [`Store::read`] works with, kept for the next.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    readings: Vec<Reading>,
+    candidates: Vec<(Address, Slot, Ticket)>,
+    batches: Vec<Batch>,
+}
+
+impl<F: Fabric, E: Env> Store<F, E> {
+    /// Reads many keys and hands each result over, in the order of `keys`.
+    ///
+    /// 1 round trip if all are cached, 2 if not; one more for values beyond the
+    /// largest size class.
+    pub async fn read(
+        &self,
+        keys: &[Key<'_>],
+        mut each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>),
+    ) {
+        let _pin = self.epochs.pin();
+        let mut scratch = self.scratch.borrow_mut().pop().unwrap_or_default();
+        let mut batch = self.fabric.batch();
+        self.begin(keys, &mut scratch, &mut batch);
+        while !batch.is_empty() {
+            let ran = self.fabric.run(batch).await;
+            batch = self.fabric.batch();
+            self.advance(keys, &mut scratch, &ran, &mut batch);
+            scratch.batches.push(ran);
+            if scratch.readings.iter().any(|r| matches!(r.step, Step::Stale)) {
+                self.go_by_new_directory(&mut scratch, &mut batch).await;
+            }
+        }
+        self.fabric.recycle(batch);
+        let now_ms = self.env.now_ms();
+        for (number, reading) in scratch.readings.iter().enumerate() {
+            match reading.step {
+                Step::Found(found) => {
+                    self.hand_over(number, &scratch, found, now_ms, &mut each).await;
+                }
+                Step::Failed(error) => each(number, Err(error)),
+                _ => each(number, Ok(None)),
+            }
+        }
+        scratch.readings.clear();
+        scratch.candidates.clear();
+        for batch in scratch.batches.drain(..) {
+            self.fabric.recycle(batch);
+        }
+        self.scratch.borrow_mut().push(scratch);
+    }
+
+    async fn hand_over(
+        &self,
+        number: usize,
+        scratch: &Scratch,
+        found: Found,
+        now_ms: u64,
+        each: &mut impl FnMut(usize, Result<Option<Entry<'_>>, Error>),
+    ) {
+        if is_over(&found.meta, now_ms) {
+            return each(number, Ok(None));
+        }
+        let bytes = scratch.batches[found.batch].bytes(found.object);
+        let body = match bytes {
+            Ok(bytes) => &bytes[found.body_at..found.body_end],
+            Err(down) => return each(number, Err(down.into())),
+        };
+        if !found.meta.chunked {
+            return each(number, Ok(Some(entry(&found.meta, body))));
+        }
+        match self.read_chunks(body).await {
+            Ok(value) => each(number, Ok(Some(entry(&found.meta, &value)))),
+            Err(error) => each(number, Err(error)),
+        }
+    }
+
+    /// Posts the first phase: cached slots with their objects, or buckets.
+    fn begin(&self, keys: &[Key<'_>], scratch: &mut Scratch, batch: &mut Batch) {
+        let mut cache = self.cache.borrow_mut();
+        for key in keys {
+            let hash = self.hash(*key);
+            cache.prefetch(hash);
+            scratch.readings.push(Reading { hash, step: Step::Absent, attempts: 0 });
+        }
+        for reading in &mut scratch.readings {
+            reading.step = match cache.get(reading.hash) {
+                Lookup::Hit(cached) => {
+                    let slot = batch.read(self.primary(cached.at), 8);
+                    let bytes = cached.word.class().bytes();
+                    let object = batch.read(self.primary(cached.word.address()), bytes);
+                    Step::Cached(cached, slot, object)
+                }
+                other => {
+                    let bypass = matches!(other, Lookup::Bypass);
+                    let count =
+                        if bypass { &self.stats.index_bypass } else { &self.stats.index_miss };
+                    count.add(1);
+                    self.go_by_buckets(reading.hash, batch)
+                }
+            };
+        }
+    }
+
+    fn go_by_buckets(&self, hash: KeyHash, batch: &mut Batch) -> Step {
+        let place = self.place(hash);
+        Step::Buckets(place, self.read_place(batch, &place))
+    }
+
+    /// Takes every key one phase further and posts what it needs next.
+    fn advance(&self, keys: &[Key<'_>], scratch: &mut Scratch, ran: &Batch, batch: &mut Batch) {
+        let Scratch { readings, candidates, batches } = scratch;
+        let this = batches.len();
+        for (key, reading) in keys.iter().zip(readings) {
+            reading.step = match reading.step {
+                Step::Cached(cached, slot, object) => self
+                    .after_cached(*key, reading.hash, cached, (ran, slot, object), this)
+                    .unwrap_or_else(|| self.go_by_buckets(reading.hash, batch)),
+                Step::Buckets(place, read) => {
+                    let first = candidates.len();
+                    let visited = place.visit(ran, read, |at, word| {
+                        if word.is_live() && word.fingerprint() == reading.hash.fingerprint() {
+                            let bytes = word.class().bytes();
+                            let object = batch.read(self.primary(word.address()), bytes);
+                            candidates.push((at, word, object));
+                        }
+                    });
+                    let count = candidates.len() - first;
+                    match visited {
+                        Ok(()) if count == 0 => Step::Absent,
+                        Ok(()) => Step::Candidates { first, count },
+                        Err(ReadError::Failed(error)) => Step::Failed(error),
+                        Err(ReadError::Stale) => {
+                            candidates.truncate(first);
+                            Step::Stale
+                        }
+                    }
+                }
+                Step::Candidates { first, count } => {
+                    let found = &candidates[first..first + count];
+                    match self.judge(*key, reading.hash, ran, found) {
+                        Judged::Value(found) => Step::Found(Found { batch: this, ..found }),
+                        Judged::Other => Step::Absent,
+                        Judged::Failed(error) => Step::Failed(error),
+                        Judged::Unsure if reading.attempts < ATTEMPTS_MAX => {
+                            reading.attempts += 1;
+                            self.stats.torn.add(1);
+                            self.go_by_buckets(reading.hash, batch)
+                        }
+                        Judged::Unsure => {
+                            Step::Failed(Error::Conflict { attempts: reading.attempts })
+                        }
+                    }
+                }
+                done => done,
+            };
+        }
+    }
+
+    /// The value, if the cached slot was current; otherwise go by the buckets.
+    fn after_cached(
+        &self,
+        key: Key<'_>,
+        hash: KeyHash,
+        cached: Cached,
+        (ran, slot, object): (&Batch, Ticket, Ticket),
+        this: usize,
+    ) -> Option<Step> {
+        let word = match ran.word(slot) {
+            Ok(word) => word,
+            Err(down) => return Some(Step::Failed(down.into())),
+        };
+        if word == cached.word.word() {
+            let bytes = match ran.bytes(object) {
+                Ok(bytes) => bytes,
+                Err(down) => return Some(Step::Failed(down.into())),
+            };
+            let verified = Unverified::new(bytes).verify(cached.word);
+            if let Some(verified) = verified.filter(|object| is_of(object, key)) {
+                self.stats.index_hit.add(1);
+                return Some(Step::Found(Found { batch: this, ..found(&verified, object) }));
+            }
+        }
+        self.stats.index_stale.add(1);
+        let mut cache = self.cache.borrow_mut();
+        cache.invalid(hash);
+        None
+    }
+
+    /// Which of the objects that were READ is the key's value.
+    fn judge(
+        &self,
+        key: Key<'_>,
+        hash: KeyHash,
+        ran: &Batch,
+        candidates: &[(Address, Slot, Ticket)],
+    ) -> Judged {
+        let mut unsure = false;
+        for &(at, word, ticket) in candidates {
+            let bytes = match ran.bytes(ticket) {
+                Ok(bytes) => bytes,
+                Err(down) => return Judged::Failed(down.into()),
+            };
+            match Unverified::new(bytes).verify(word) {
+                Some(object) if is_of(&object, key) => {
+                    self.cache.borrow_mut().put(hash, Cached { at, word });
+                    return Judged::Value(found(&object, ticket));
+                }
+                Some(_) => {}
+                None => unsure = true,
+            }
+        }
+        if unsure { Judged::Unsure } else { Judged::Other }
+    }
+
+    async fn go_by_new_directory(&self, scratch: &mut Scratch, batch: &mut Batch) {
+        let refreshed = self.refresh_directory().await;
+        for reading in &mut scratch.readings {
+            if matches!(reading.step, Step::Stale) {
+                reading.attempts += 1;
+                reading.step = match refreshed {
+                    Ok(()) if reading.attempts < ATTEMPTS_MAX => {
+                        self.go_by_buckets(reading.hash, batch)
+                    }
+                    Ok(()) => Step::Failed(Error::Corrupt { what: "a bucket header" }),
+                    Err(error) => Step::Failed(error),
+                };
+            }
+        }
+    }
+}
+
+enum Judged {
+    Value(Found),
+    Other,
+    Unsure,
+    Failed(Error),
+}
+
+fn found(object: &Object<'_>, ticket: Ticket) -> Found {
+    let body_end = object.body_at + object.body.len();
+    Found { batch: 0, object: ticket, meta: object.meta, body_at: object.body_at, body_end }
+}
+
+/// Is the object the value of this key?
+pub(crate) fn is_of(object: &Object<'_>, key: Key<'_>) -> bool {
+    object.key == key.name && object.meta.database == key.database
+}
+
+/// Has the object's time come?
+pub(crate) fn is_over(meta: &Meta, now_ms: u64) -> bool {
+    meta.expires_at_ms.is_some_and(|at| at <= now_ms)
+}
+
+/// The entry of an object whose whole value is `value`.
+pub(crate) fn entry<'a>(meta: &Meta, value: &'a [u8]) -> Entry<'a> {
+    Entry { value, kind: Kind::from_bits(meta.kind), expires_at_ms: meta.expires_at_ms }
+}

@@ -1,0 +1,466 @@
+//! Freeing and reclaiming memory, off the critical path.
+//!
+//! A freed object is noted; batches of notes become WRITEs of the free map at
+//! all replicas, one byte per object. The block's owner, often the same client,
+//! finds the byte, lets the grace period pass (see `epoch.rs`) and hands the
+//! object out again. Blocks without objects go back to their memory node.
+
+use crate::alloc::{Allocator, ObjectRef};
+use crate::block::{Block, Tag};
+use crate::draft::Draft;
+use crate::epoch::GRACE;
+use crate::store::Store;
+use crate::{Env, Error};
+use fusee_fabric::Fabric;
+use fusee_layout::message::{Request, Response};
+use fusee_layout::{
+    Address, Class, Geometry, Member, NodeAddress, OPCODE_AT, Opcode, Slot, Unverified,
+};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// Frees that one batch writes.
+const FREES_PER_BATCH: usize = 512;
+/// Free maps that one tick reads.
+const MAPS_PER_TICK: usize = 4;
+/// Rounds of waiting for grace before a full pool is called full, and their
+/// length: together some ten ticks of the other clients.
+const HURRY_ROUNDS: u32 = 12;
+const HURRY_US: u64 = 2000;
+/// After one hurried reclamation in vain others answer at once for so long.
+const HURRY_PAUSE_MS: u64 = 100;
+
+/// An object that is not needed any more.
+#[derive(Clone, Copy, Debug)]
+struct Freed {
+    word: Slot,
+    /// Does it list chunks, which are to be freed with it?
+    chunked: bool,
+    /// The opcode to write back without the used bit, if its write has lost.
+    lost: Option<Opcode>,
+}
+
+/// A client's quiescent counter, as it was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Counter {
+    index: u32,
+    client: u64,
+    value: u64,
+}
+
+/// Own objects that wait for all clients to pass by.
+#[derive(Debug)]
+struct Waiting {
+    objects: Vec<ObjectRef>,
+    since: Rc<[Counter]>,
+}
+
+/// What is between use and reuse.
+#[derive(Debug, Default)]
+pub(crate) struct Reclaimer {
+    freed: VecDeque<Freed>,
+    /// Own objects whose grace period has not begun yet.
+    unstamped: Vec<ObjectRef>,
+    waiting: VecDeque<Waiting>,
+    /// Entries of the client table that are known to be in use.
+    members: u32,
+    /// Where the next free map is read.
+    position: usize,
+    hurried_at_ms: u64,
+}
+
+impl Reclaimer {
+    /// Is there anything to do for which a tick should come soon?
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.freed.is_empty() || !self.unstamped.is_empty() || !self.waiting.is_empty()
+    }
+
+    fn in_grace(&self) -> usize {
+        self.unstamped.len() + self.waiting.iter().map(|w| w.objects.len()).sum::<usize>()
+    }
+
+    /// Words that were freed but whose free map is not written yet, for audits.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.freed.iter().map(|freed| freed.word)
+    }
+}
+
+impl<F: Fabric, E: Env> Store<F, E> {
+    /// Notes that an object is not needed any more. Its owner may be anyone.
+    pub(crate) fn release(&self, word: Slot, chunked: bool) {
+        let freed = Freed { word: word.alive(), chunked, lost: None };
+        self.reclaimer.borrow_mut().freed.push_back(freed);
+    }
+
+    /// Notes that an own draft has lost, without its chunks: recovery shall not
+    /// take it for a write that has to be finished.
+    pub(crate) fn release_lost(&self, draft: &Draft) {
+        let freed = Freed { word: draft.word, chunked: false, lost: Some(draft.opcode) };
+        self.reclaimer.borrow_mut().freed.push_back(freed);
+    }
+
+    /// Writes all noted frees to the free maps. 1 round trip per batch.
+    pub(crate) async fn flush_frees(&self) -> Result<(), Error> {
+        loop {
+            let many: Vec<Freed> = {
+                let freed = &mut self.reclaimer.borrow_mut().freed;
+                let many = freed.len().min(FREES_PER_BATCH);
+                freed.drain(..many).collect()
+            };
+            if many.is_empty() {
+                return Ok(());
+            }
+            self.free_chunks_of(&many).await?;
+            let mut batch = self.fabric.batch();
+            for freed in &many {
+                self.post_free(&mut batch, freed)?;
+            }
+            let batch = self.fabric.run(batch).await;
+            for ticket in batch.tickets() {
+                batch.done(ticket)?;
+            }
+            self.fabric.recycle(batch);
+            self.stats.freed.add(many.len() as u64);
+            let mut alloc = self.alloc.borrow_mut();
+            let mut reclaimer = self.reclaimer.borrow_mut();
+            for freed in &many {
+                // Own objects need not be found in the free map first.
+                if let Some(object) = alloc.find(freed.word.address())
+                    && alloc.enter_grace(object, freed.word.generation())
+                {
+                    reclaimer.unstamped.push(object);
+                }
+            }
+        }
+    }
+
+    /// Notes the chunks of what lists any.
+    async fn free_chunks_of(&self, many: &[Freed]) -> Result<(), Error> {
+        for freed in many.iter().filter(|f| f.chunked) {
+            let mut batch = self.fabric.batch();
+            let bytes = freed.word.class().bytes();
+            let ticket = batch.read(self.primary(freed.word.address()), bytes);
+            let batch = self.fabric.run(batch).await;
+            let root = Unverified::new(batch.bytes(ticket)?).verify(freed.word);
+            let root = root.ok_or(Error::Corrupt { what: "a root that was freed" })?;
+            self.drop_chunks(Some(root.body));
+            self.fabric.recycle(batch);
+        }
+        Ok(())
+    }
+
+    fn post_free(&self, batch: &mut fusee_fabric::Batch, freed: &Freed) -> Result<(), Error> {
+        const CORRUPT: Error = Error::Corrupt { what: "the address of a freed object" };
+        let word = freed.word;
+        let (_, _, block) = self.geometry.block_of(word.address()).ok_or(CORRUPT)?;
+        let layout = self.geometry.layout(word.class()).ok_or(CORRUPT)?;
+        let number = layout.number(block, word.address()).ok_or(CORRUPT)?;
+        if let Some(opcode) = freed.lost {
+            for at in self.geometry.placement.locate_all(word.address()) {
+                batch.write_byte(at.plus(OPCODE_AT as u64), opcode as u8);
+            }
+        }
+        for at in self.geometry.placement.locate_all(block.plus(u64::from(number))) {
+            batch.write_byte(at, word.generation());
+        }
+        Ok(())
+    }
+
+    /// One step of everything that is due: frees, the quiescent counter, grace
+    /// periods, free maps, empty blocks. A handful of round trips.
+    pub(crate) async fn reclaim(&self) -> Result<(), Error> {
+        self.flush_frees().await?;
+        self.tick().await?;
+        self.read_free_maps(MAPS_PER_TICK).await?;
+        self.return_blocks(false).await?;
+        self.stats.in_grace.set(self.reclaimer.borrow().in_grace() as u64);
+        let alloc = self.alloc.borrow();
+        self.stats.blocks.set(alloc.block_count() as u64);
+        self.stats.bytes_in_use.set(alloc.bytes_in_use());
+        Ok(())
+    }
+
+    /// Advances the own counter, if operations let it, and ends grace periods.
+    /// Up to 2 round trips. One at a time: a counter must not go back, and what
+    /// is freed while counters are being read must not get them as its stamp.
+    async fn tick(&self) -> Result<(), Error> {
+        if let Some(next) = self.epochs.next() {
+            self.publish(next).await?;
+            self.epochs.enter(next);
+        }
+        if self.reclaimer.borrow().in_grace() > 0 {
+            let counters: Rc<[Counter]> = self.read_counters().await?.into();
+            self.end_grace(&counters);
+        }
+        Ok(())
+    }
+
+    /// Publishes the quiescent counter and the key counts. 1 round trip.
+    pub(crate) async fn publish(&self, quiescent: u64) -> Result<(), fusee_fabric::NodeDown> {
+        let mut batch = self.fabric.batch();
+        let span = batch.stage(Member::USED_BYTES);
+        let keys = std::array::from_fn(|database| self.keys[database].get());
+        let member = Member { client: self.client.into(), quiescent, keys };
+        member.write(batch.staged(span));
+        for at in self.member_entries(self.index) {
+            batch.write(at, span);
+        }
+        let batch = self.fabric.run(batch).await;
+        let done = batch.tickets().try_for_each(|ticket| batch.done(ticket));
+        self.fabric.recycle(batch);
+        done
+    }
+
+    /// Posts the own key count of a database.
+    pub(crate) fn post_key_count(&self, batch: &mut fusee_fabric::Batch, database: u8) {
+        let span = batch.stage(8);
+        let count = self.keys[usize::from(database)].get();
+        batch.staged(span).copy_from_slice(&count.to_le_bytes());
+        for at in self.member_entries(self.index) {
+            batch.write(at.plus(Member::keys_at(database)), span);
+        }
+    }
+
+    /// The copies of an entry of the client table: as many as of anything else.
+    pub(crate) fn member_entries(
+        &self,
+        index: u32,
+    ) -> impl Iterator<Item = NodeAddress> + use<F, E> {
+        let offset = Geometry::member_at(index);
+        (0..self.replicas() as u16).map(move |node| NodeAddress { node, offset })
+    }
+
+    /// All clients' entries, as many bytes of each. 1 round trip, 2 when clients
+    /// have joined.
+    pub(crate) async fn read_members(&self, bytes: usize) -> Result<Vec<(u32, Member)>, Error> {
+        loop {
+            let known = self.reclaimer.borrow().members;
+            let mut batch = self.fabric.batch();
+            let node = 0;
+            let count = batch.read(NodeAddress { node, offset: Geometry::MEMBERS_AT }, 8);
+            for index in 0..known {
+                let offset = Geometry::member_at(index);
+                batch.read(NodeAddress { node, offset }, bytes);
+            }
+            let batch = self.fabric.run(batch).await;
+            let members = batch.word(count)?.min(self.geometry.params.clients_max.into()) as u32;
+            if members > known {
+                self.fabric.recycle(batch);
+                self.reclaimer.borrow_mut().members = members;
+                continue;
+            }
+            let mut all = Vec::with_capacity(known as usize);
+            let mut entry = [0; Member::USED_BYTES];
+            for (index, ticket) in (0..known).zip(batch.tickets().skip(1)) {
+                let read = batch.bytes(ticket)?;
+                entry[..read.len()].copy_from_slice(read);
+                all.push((index, Member::parse(&entry)));
+            }
+            self.fabric.recycle(batch);
+            return Ok(all);
+        }
+    }
+
+    async fn read_counters(&self) -> Result<Vec<Counter>, Error> {
+        let members = self.read_members(Member::TICK_BYTES).await?;
+        Ok(members
+            .into_iter()
+            .filter(|(_, m)| m.client != 0 && m.client != Member::DEPARTED)
+            .map(|(index, m)| Counter { index, client: m.client, value: m.quiescent })
+            .collect())
+    }
+
+    /// Makes objects reusable whose time has come; what was freed before
+    /// `counters` were read begins its grace period with them.
+    fn end_grace(&self, counters: &Rc<[Counter]>) {
+        let mut reclaimer = self.reclaimer.borrow_mut();
+        let mut alloc = self.alloc.borrow_mut();
+        while let Some(first) = reclaimer.waiting.front()
+            && all_passed(&first.since, counters)
+        {
+            let first = reclaimer.waiting.pop_front().expect("it was just seen");
+            self.stats.reclaimed.add(first.objects.len() as u64);
+            for object in first.objects {
+                alloc.leave_grace(object);
+            }
+        }
+        if !reclaimer.unstamped.is_empty() {
+            let objects = std::mem::take(&mut reclaimer.unstamped);
+            reclaimer.waiting.push_back(Waiting { objects, since: counters.clone() });
+        }
+    }
+
+    /// Reads the free maps of some own blocks and notes what others have freed.
+    /// 1 round trip.
+    async fn read_free_maps(&self, most: usize) -> Result<(), Error> {
+        let maps: Vec<(usize, Address, usize)> = {
+            let alloc = self.alloc.borrow();
+            let positions = alloc.positions();
+            let reclaimer = &mut *self.reclaimer.borrow_mut();
+            let first = reclaimer.position;
+            let some = (0..positions)
+                .map(|n| (first + n) % positions)
+                .filter_map(|position| Some((position, alloc.block_at(position)?)))
+                .filter(|(_, block)| !block.is_empty())
+                .take(most)
+                .map(|(position, block)| {
+                    (position, block.address, block.layout.free_map_bytes as usize)
+                })
+                .collect::<Vec<_>>();
+            reclaimer.position = some.last().map_or(0, |&(position, ..)| position + 1);
+            some
+        };
+        if maps.is_empty() {
+            return Ok(());
+        }
+        let mut batch = self.fabric.batch();
+        for &(_, block, bytes) in &maps {
+            batch.read(self.primary(block), bytes);
+        }
+        let batch = self.fabric.run(batch).await;
+        for (ticket, (position, block, _)) in batch.tickets().zip(maps) {
+            let map = batch.bytes(ticket)?;
+            let mut alloc = self.alloc.borrow_mut();
+            // The block may have gone back, and the position to another one.
+            let Some(own) = alloc.block_at(position).filter(|own| own.address == block) else {
+                continue;
+            };
+            let freed: Vec<(u32, u8)> = freed_in(own, map).collect();
+            let mut reclaimer = self.reclaimer.borrow_mut();
+            for (number, generation) in freed {
+                let object = Allocator::object_at(position, number);
+                if alloc.enter_grace(object, generation) {
+                    reclaimer.unstamped.push(object);
+                }
+            }
+        }
+        self.fabric.recycle(batch);
+        Ok(())
+    }
+
+    /// Gives blocks without objects back. 1 control request each.
+    async fn return_blocks(&self, all: bool) -> Result<(), Error> {
+        loop {
+            let empty = self.alloc.borrow_mut().remove_empty(all);
+            let Some(block) = empty else { return Ok(()) };
+            let node = self.primary(block).node;
+            let request = Request::Return { client: self.client, block };
+            match self.fabric.call(node, request).await? {
+                Response::Done => {}
+                _ => return Err(Error::Corrupt { what: "the answer to a block's return" }),
+            }
+        }
+    }
+
+    /// Takes over a block from a memory node.
+    pub(crate) async fn take_block(
+        &self,
+        address: Address,
+        class: Class,
+        adopted: bool,
+    ) -> Result<(), Error> {
+        const CORRUPT: Error = Error::Corrupt { what: "the address of a new block" };
+        if self.geometry.block_of(address).map(|(_, _, start)| start) != Some(address) {
+            return Err(CORRUPT);
+        }
+        let layout = *self.geometry.layout(class).ok_or(CORRUPT)?;
+        let block = if adopted {
+            let mut batch = self.fabric.batch();
+            let bytes = self.geometry.params.block_bytes as usize;
+            let ticket = batch.read(self.primary(address), bytes);
+            let batch = self.fabric.run(batch).await;
+            let bytes = batch.bytes(ticket)?;
+            let object = |number| (layout.object(address, number).get() - address.get()) as usize;
+            let generations: Vec<u8> = (0..layout.objects)
+                .map(|n| Unverified::new(&bytes[object(n)..]).generation().unwrap_or(0))
+                .collect();
+            let block = Block::adopted(address, layout, &generations, bytes);
+            self.fabric.recycle(batch);
+            block
+        } else {
+            Block::fresh(address, layout)
+        };
+        let head = self.alloc.borrow_mut().add_block(block);
+        if let Some(head) = head {
+            let mut batch = self.fabric.batch();
+            let span = batch.stage(8);
+            batch.staged(span).copy_from_slice(&head.get().to_le_bytes());
+            for at in self.member_entries(self.index) {
+                batch.write(at.plus(Member::head_at(class)), span);
+            }
+            let batch = self.fabric.run(batch).await;
+            for ticket in batch.tickets() {
+                batch.done(ticket)?;
+            }
+            self.fabric.recycle(batch);
+        }
+        Ok(())
+    }
+
+    /// The pool is full: reclaims what can be, waiting some milliseconds for
+    /// others. False if that was tried in vain a moment ago.
+    pub(crate) async fn hurry(&self) -> Result<bool, Error> {
+        let now_ms = self.env.now_ms();
+        if now_ms < self.reclaimer.borrow().hurried_at_ms + HURRY_PAUSE_MS {
+            return Ok(false);
+        }
+        while self.maintaining.get() {
+            self.env.sleep_us(HURRY_US).await;
+        }
+        let _alone = self.alone();
+        self.flush_frees().await?;
+        self.read_free_maps(usize::MAX).await?;
+        let before = self.stats.reclaimed.get();
+        for _ in 0..HURRY_ROUNDS {
+            self.tick().await?;
+            if self.reclaimer.borrow().in_grace() == 0 {
+                break;
+            }
+            self.env.sleep_us(HURRY_US).await;
+        }
+        self.return_blocks(true).await?;
+        let some = self.stats.reclaimed.get() > before;
+        if !some {
+            self.reclaimer.borrow_mut().hurried_at_ms = self.env.now_ms();
+        }
+        Ok(some)
+    }
+}
+
+/// Marks the store as being maintained.
+pub(crate) struct Alone<'a>(&'a Cell<bool>);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+impl<F, E> Store<F, E> {
+    /// Keeps others from maintaining the store at the same time.
+    pub(crate) fn alone(&self) -> Alone<'_> {
+        assert!(!self.maintaining.replace(true), "reclamation is done by one task at a time");
+        Alone(&self.maintaining)
+    }
+}
+
+/// Has every client that was there passed enough counters, or gone?
+fn all_passed(since: &[Counter], now: &[Counter]) -> bool {
+    since.iter().all(|then| {
+        match now.iter().find(|c| c.index == then.index) {
+            Some(c) if c.client == then.client => c.value >= then.value + GRACE,
+            // Gone, or another client has its place.
+            _ => true,
+        }
+    })
+}
+
+/// The objects in use of a block that its free map says are freed.
+fn freed_in<'a>(block: &'a Block, map: &'a [u8]) -> impl Iterator<Item = (u32, u8)> + 'a {
+    (0..block.layout.objects).filter_map(|number| {
+        let generation = block.generation(number);
+        let freed = map[number as usize] == generation && block.tag(number) == Tag::InUse;
+        freed.then_some((number, generation))
+    })
+}

@@ -1,0 +1,72 @@
+//! What a store counts. One thread writes, any thread may read.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A counter with a single writer.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// One more.
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
+    }
+
+    /// Sets a gauge.
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
+    /// The value as of a moment ago.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// What one store has done since it was made.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Index lookups that the cached slot word answered.
+    pub index_hit: Count,
+    /// Index lookups whose cached slot word was out of date.
+    pub index_stale: Count,
+    /// Index lookups that went by a cached word of a write-intensive key.
+    pub index_bypass: Count,
+    /// Index lookups without a cached word.
+    pub index_miss: Count,
+    /// Rounds won by all votes (SNAPSHOT's rule 1), or by a CAS where r = 1.
+    pub rule1: Count,
+    /// Rounds won by a majority (rule 2).
+    pub rule2: Count,
+    /// Rounds won by the smallest word (rule 3).
+    pub rule3: Count,
+    /// Rounds lost to another writer.
+    pub lost: Count,
+    /// Own writes that another client committed.
+    pub helped: Count,
+    /// Times that another client's write was committed for it.
+    pub helps: Count,
+    /// Inserts taken back because the key appeared in another slot.
+    pub abandoned: Count,
+    /// Times that an operation started again.
+    pub restarts: Count,
+    /// Objects that did not verify and were read again.
+    pub torn: Count,
+    /// Objects allocated.
+    pub allocated: Count,
+    /// Objects freed, of any owner.
+    pub freed: Count,
+    /// Own objects that became reusable.
+    pub reclaimed: Count,
+    /// Own objects waiting for other clients to pass by.
+    pub in_grace: Count,
+    /// Blocks that the store owns.
+    pub blocks: Count,
+    /// Keys removed because their time had come.
+    pub expired: Count,
+    /// Bytes of own objects that are in use, in whole size classes.
+    pub bytes_in_use: Count,
+    /// Allocations refused because the pool is full.
+    pub full: Count,
+}

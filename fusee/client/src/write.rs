@@ -1,0 +1,466 @@
+//! SET, DEL and conditional writes: find the slot, write the object, run a round.
+
+use crate::cache::Cached;
+use crate::draft::{Content, Draft};
+use crate::read::{entry, is_over};
+use crate::round::{Again, Outcome, Round};
+use crate::seek::{Aim, FoundObject, Sought};
+use crate::store::Store;
+use crate::{Decision, Entry, Env, Error, Key, Kind};
+use fusee_fabric::{Batch, Fabric};
+use fusee_layout::{Address, KeyHash, Opcode, Slot};
+
+/// Times that an operation starts again before it gives up. Each time another
+/// client has got something done, so only a bug reaches this.
+const ATTEMPTS_MAX: u32 = 10_000;
+/// Longest wait between two attempts.
+const BACK_OFF_US_MAX: u64 = 1000;
+
+impl<F: Fabric, E: Env> Store<F, E> {
+    /// Sets a key, whatever it was. A value whose time has come removes it.
+    ///
+    /// r >= 2: 4 round trips where the slot is cached, 5 where not, 4 for an
+    /// insert (5 if a fingerprint matches); r = 1: 2, 3, 3 (4). Conflicts cost
+    /// more.
+    pub async fn set(
+        &self,
+        key: Key<'_>,
+        value: &[u8],
+        expires_at_ms: Option<u64>,
+    ) -> Result<(), Error> {
+        if expires_at_ms.is_some_and(|at| at <= self.env.now_ms()) {
+            return self.delete(key).await.map(|_| ());
+        }
+        self.check_lengths(key, value.len())?;
+        let hash = self.hash(key);
+        let expires = expires_at_ms.is_some();
+        let chunks = match self.write_chunks(key, value, expires).await {
+            Err(Error::Full) if self.hurry().await? => {
+                self.write_chunks(key, value, expires).await?
+            }
+            chunks => chunks?,
+        };
+        let content = Content {
+            opcode: Opcode::Set,
+            key,
+            body: chunks.as_deref().unwrap_or(value),
+            kind: Kind::String,
+            expires_at_ms,
+            chunked: chunks.is_some(),
+        };
+        let mut draft = None;
+        let done = self.set_content(hash, &content, &mut draft).await;
+        if !matches!(done, Ok(Settled::Won)) {
+            // What was not acknowledged as the value is not needed any more. (After
+            // a failed node it may be visible: its recovery frees it.)
+            if let Some(lost) = draft.filter(|_| !matches!(done, Err(Error::NodeDown { .. }))) {
+                self.release_lost(&lost);
+                self.drop_chunks(chunks.as_deref());
+            }
+        }
+        done.map(|_| ())
+    }
+
+    async fn set_content(
+        &self,
+        hash: KeyHash,
+        content: &Content<'_>,
+        draft: &mut Option<Draft>,
+    ) -> Result<Settled, Error> {
+        let key = content.key;
+        let mut join = None;
+        for attempt in 0..ATTEMPTS_MAX {
+            let mut batch = self.fabric.batch();
+            let mine = match *draft {
+                Some(unseen) => unseen,
+                None => {
+                    let made = match self.draft(&mut batch, hash, content).await {
+                        Err(Error::Full) if self.hurry().await? => {
+                            self.draft(&mut batch, hash, content).await
+                        }
+                        made => made,
+                    };
+                    let (mut made, span) = made?;
+                    self.post_draft(&mut batch, &mut made, span);
+                    *draft.insert(made)
+                }
+            };
+            // From here on it holds addresses that others may free.
+            let _pin = self.epochs.pin();
+            let aim = Aim { whole: false, delete: None };
+            let sought = self.seek(key, hash, batch, aim).await?;
+            let placed = self.place_draft(key, &sought, &mine, join).await;
+            self.fabric.recycle(sought.batch);
+            match self.settle(hash, placed?, &mine) {
+                Settled::Again(again) => {
+                    if again.offered {
+                        self.release_lost(&mine);
+                        *draft = None;
+                    }
+                    join = again.join;
+                    self.back_off(attempt, again).await;
+                }
+                done => return Ok(done),
+            }
+        }
+        Err(Error::Conflict { attempts: ATTEMPTS_MAX })
+    }
+
+    /// Removes a key and tells whether it was there.
+    ///
+    /// r >= 2: 4 round trips where the slot is cached, 5 where not; r = 1: 2 and
+    /// 3. An absent key costs what a read of it costs.
+    pub async fn delete(&self, key: Key<'_>) -> Result<bool, Error> {
+        let _pin = self.epochs.pin();
+        let hash = self.hash(key);
+        let mut draft: Option<Draft> = None;
+        for attempt in 0..ATTEMPTS_MAX {
+            let batch = self.fabric.batch();
+            let aim = Aim { whole: false, delete: Some(&mut draft) };
+            let sought = self.seek(key, hash, batch, aim).await?;
+            let Some(found) = sought.found.filter(|f| !is_over(&f.meta, self.env.now_ms())) else {
+                self.fabric.recycle(sought.batch);
+                if let Some(unused) = draft {
+                    self.release_lost(&unused);
+                }
+                return Ok(false);
+            };
+            let mine = draft.expect("a candidate was read along with a record's WRITE");
+            let placed = self.place_on(key, &sought, &found, &mine).await;
+            self.fabric.recycle(sought.batch);
+            match self.settle(hash, placed?, &mine) {
+                Settled::Won => return Ok(true),
+                Settled::Lost(existed) => {
+                    self.release_lost(&mine);
+                    return Ok(existed);
+                }
+                Settled::Again(again) => {
+                    if again.offered {
+                        self.release_lost(&mine);
+                        draft = None;
+                    }
+                    self.back_off(attempt, again).await;
+                }
+            }
+        }
+        Err(Error::Conflict { attempts: ATTEMPTS_MAX })
+    }
+
+    /// Reads, decides and writes as one atomic step; the last call of `decide`
+    /// is the one that counts.
+    ///
+    /// The round trips of a read, 1 for the object, and those of the round: 1 for
+    /// r = 1 (2 for an insert), 3 for r >= 2.
+    pub async fn update(
+        &self,
+        key: Key<'_>,
+        mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Decision,
+    ) -> Result<(), Error> {
+        let mut value = Vec::new();
+        self.update_raw(key, &mut value, |current, value, now_ms| {
+            let current = current.filter(|e| e.expires_at_ms.is_none_or(|at| at > now_ms));
+            decide(current, value)
+        })
+        .await
+    }
+
+    /// As [`Self::update`], but `decide` sees an entry whose time has come, too.
+    pub(crate) async fn update_raw(
+        &self,
+        key: Key<'_>,
+        value: &mut Vec<u8>,
+        mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>, u64) -> Decision,
+    ) -> Result<(), Error> {
+        self.check_lengths(key, 0)?;
+        let hash = self.hash(key);
+        let mut join = None;
+        let mut hurried = false;
+        for attempt in 0..ATTEMPTS_MAX {
+            let pin = self.epochs.pin();
+            let batch = self.fabric.batch();
+            let aim = Aim { whole: true, delete: None };
+            let sought = self.seek(key, hash, batch, aim).await?;
+            let now_ms = self.env.now_ms();
+            value.clear();
+            let whole = self.value_of(&sought).await?;
+            let current = match (&sought.found, &whole) {
+                (None, _) => None,
+                (Some(found), Some(whole)) => Some(entry(&found.meta, whole)),
+                (Some(found), None) => Some(entry(&found.meta, found.body(&sought.batch)?)),
+            };
+            let mut decision = decide(current, value, now_ms);
+            if let Decision::Replace { expires_at_ms: Some(at), .. } = decision
+                && at <= now_ms
+            {
+                decision = Decision::Delete;
+            }
+            let (opcode, kind, expires_at_ms) = match decision {
+                Decision::Keep => {
+                    self.fabric.recycle(sought.batch);
+                    return Ok(());
+                }
+                Decision::Delete if sought.found.is_none() => {
+                    self.fabric.recycle(sought.batch);
+                    return Ok(());
+                }
+                Decision::Delete => (Opcode::Take, Kind::String, None),
+                Decision::Replace { kind, expires_at_ms } => (Opcode::Update, kind, expires_at_ms),
+            };
+            let mut chunks = None;
+            let word = hash.word().to_le_bytes();
+            let content = if opcode.is_delete() {
+                Content::of_delete(opcode, key.database, &word)
+            } else {
+                self.check_lengths(key, value.len())?;
+                let written = self.write_chunks(key, value, expires_at_ms.is_some()).await;
+                if written == Err(Error::Full) && !hurried {
+                    // Nobody passes while this operation holds addresses.
+                    drop(pin);
+                    self.fabric.recycle(sought.batch);
+                    if !self.hurry().await? {
+                        return Err(Error::Full);
+                    }
+                    hurried = true;
+                    continue;
+                }
+                chunks = written?;
+                let body = chunks.as_deref().unwrap_or(value);
+                let chunked = chunks.is_some();
+                Content { opcode, key, body, kind, expires_at_ms, chunked }
+            };
+            let mine = match self.write_draft(hash, &content).await {
+                Ok(mine) => mine,
+                Err(error) => {
+                    drop(pin);
+                    self.fabric.recycle(sought.batch);
+                    self.drop_chunks(chunks.as_deref());
+                    if error == Error::Full && !hurried && self.hurry().await? {
+                        hurried = true;
+                        continue;
+                    }
+                    return Err(error);
+                }
+            };
+            let placed = self.place_draft(key, &sought, &mine, join).await;
+            self.fabric.recycle(sought.batch);
+            let settled = match placed {
+                Ok(placed) => self.settle(hash, placed, &mine),
+                Err(Error::NodeDown { node }) => return Err(Error::NodeDown { node }),
+                Err(error) => {
+                    self.release_lost(&mine);
+                    self.drop_chunks(chunks.as_deref());
+                    return Err(error);
+                }
+            };
+            match settled {
+                Settled::Won => return Ok(()),
+                Settled::Lost(_) => unreachable!("a conditional write that lost starts again"),
+                Settled::Again(again) => {
+                    // The value belongs to what was read: the next attempt
+                    // writes another one.
+                    self.release_lost(&mine);
+                    self.drop_chunks(chunks.as_deref());
+                    join = again.join;
+                    self.back_off(attempt, again).await;
+                }
+            }
+        }
+        Err(Error::Conflict { attempts: ATTEMPTS_MAX })
+    }
+
+    /// Writes an object. 1 round trip.
+    async fn write_draft(&self, hash: KeyHash, content: &Content<'_>) -> Result<Draft, Error> {
+        let mut batch = self.fabric.batch();
+        let (mut draft, span) = match self.draft(&mut batch, hash, content).await {
+            Ok(made) => made,
+            Err(error) => {
+                self.fabric.recycle(batch);
+                return Err(error);
+            }
+        };
+        self.post_draft(&mut batch, &mut draft, span);
+        let batch = self.fabric.run(batch).await;
+        for ticket in batch.tickets() {
+            batch.done(ticket)?;
+        }
+        self.fabric.recycle(batch);
+        Ok(draft)
+    }
+
+    /// Runs the round of a written draft on the slot that was found, or on a
+    /// vacant one.
+    async fn place_draft(
+        &self,
+        key: Key<'_>,
+        sought: &Sought,
+        mine: &Draft,
+        join: Option<Address>,
+    ) -> Result<Placed, Error> {
+        if let Some(found) = &sought.found {
+            return self.place_on(key, sought, found, mine).await;
+        }
+        let view = sought.view.as_ref().expect("only buckets tell that a key is absent");
+        let joined = join.and_then(|at| Some((at, view.word(at)?)));
+        let vacancy = joined.filter(|(_, word)| word.is_vacant()).or_else(|| view.vacancy());
+        let Some((at, old)) = vacancy else {
+            let outcome = self.make_room(view).await?;
+            return Ok(Placed { outcome, at: Address::default(), replaced: None });
+        };
+        if mine.new_word().tombstone() == old {
+            // This object's tombstone stood here 63 uses ago: the word would
+            // look like an abandonment.
+            let outcome = Again::new(true);
+            return Ok(Placed { outcome, at, replaced: None });
+        }
+        let outcome = self.run_round(&round_on(key, sought, at, old, mine)).await?;
+        Ok(Placed { outcome, at, replaced: None })
+    }
+
+    async fn place_on(
+        &self,
+        key: Key<'_>,
+        sought: &Sought,
+        found: &FoundObject,
+        mine: &Draft,
+    ) -> Result<Placed, Error> {
+        let round = round_on(key, sought, found.at, found.word, mine);
+        let outcome = self.run_round(&round).await?;
+        Ok(Placed { outcome, at: found.at, replaced: Some(found.replaced()) })
+    }
+
+    /// No slot is vacant: inserts in progress may be of dead owners (r = 1).
+    async fn make_room(&self, view: &crate::index::View) -> Result<Outcome, Error> {
+        let mut aborted = false;
+        for (at, word) in view.tentative() {
+            self.abort(at, word).await?;
+            aborted = true;
+        }
+        if aborted { Ok(Again::new(false)) } else { Err(Error::IndexFull) }
+    }
+
+    async fn run_round(&self, round: &Round<'_>) -> Result<Outcome, Error> {
+        if self.replicas() == 1 {
+            self.single_round(round).await
+        } else {
+            self.write_round(round).await
+        }
+    }
+
+    /// Draws the consequences of a round: what is free now, what is cached.
+    fn settle(&self, hash: KeyHash, placed: Placed, mine: &Draft) -> Settled {
+        match placed.outcome {
+            Outcome::Committed => {
+                if let Some(replaced) = placed.replaced {
+                    self.release(replaced.word, replaced.chunked);
+                }
+                if mine.opcode.is_delete() {
+                    self.cache.borrow_mut().remove(hash);
+                    self.release(mine.word, false);
+                } else {
+                    self.cache.borrow_mut().put(hash, Cached { at: placed.at, word: mine.word });
+                }
+                Settled::Won
+            }
+            Outcome::Overtaken => Settled::Lost(true),
+            Outcome::Deleted(existed) => Settled::Lost(existed),
+            Outcome::Again(again) => {
+                self.stats.restarts.add(1);
+                Settled::Again(again)
+            }
+        }
+    }
+
+    /// The whole value of what was found, if it is in chunks.
+    async fn value_of(&self, sought: &Sought) -> Result<Option<Vec<u8>>, Error> {
+        match &sought.found {
+            Some(found) if found.meta.chunked => {
+                self.read_chunks(found.body(&sought.batch)?).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    async fn back_off(&self, attempt: u32, again: Again) {
+        if again.back_off || attempt > 4 {
+            let most = (1 << attempt.min(10)).min(BACK_OFF_US_MAX);
+            self.env.sleep_us(self.env.random() % most + 1).await;
+        }
+    }
+
+    /// Adds what a round changes about the number of keys to the own count, and
+    /// posts the count behind the round's last verb, so that DBSIZE agrees with
+    /// what has been acknowledged.
+    pub(crate) fn count_key(&self, batch: &mut Batch, round: &Round<'_>) {
+        if self.count_own_key(round) {
+            self.post_key_count(batch, round.key.database);
+        }
+    }
+
+    /// Adds what a round changes about the number of keys to the own count; the
+    /// next tick publishes it. False if it changes nothing.
+    pub(crate) fn count_own_key(&self, round: &Round<'_>) -> bool {
+        let change = key_change(round);
+        let count = &self.keys[usize::from(round.key.database)];
+        count.set(count.get() + change);
+        change != 0
+    }
+
+    /// The round was lost after all.
+    pub(crate) fn uncount_key(&self, round: &Round<'_>) {
+        let count = &self.keys[usize::from(round.key.database)];
+        count.set(count.get() - key_change(round));
+    }
+}
+
+fn key_change(round: &Round<'_>) -> i64 {
+    if round.opcode.is_delete() {
+        -1
+    } else if round.insert.is_some() {
+        1
+    } else {
+        0
+    }
+}
+
+/// The word that a round replaces, to be freed by whoever wins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replaced {
+    pub(crate) word: Slot,
+    pub(crate) chunked: bool,
+}
+
+/// How a round on a slot ended.
+struct Placed {
+    outcome: Outcome,
+    at: Address,
+    /// What it replaced, if that was an object.
+    replaced: Option<Replaced>,
+}
+
+enum Settled {
+    /// The draft is, or was, the value.
+    Won,
+    /// The operation is done although the draft was never the value; a delete
+    /// answers this.
+    Lost(bool),
+    Again(Again),
+}
+
+fn round_on<'a>(
+    key: Key<'a>,
+    sought: &'a Sought,
+    at: Address,
+    old: Slot,
+    mine: &Draft,
+) -> Round<'a> {
+    Round {
+        key,
+        place: sought.place,
+        at,
+        old,
+        new: mine.new_word(),
+        opcode: mine.opcode,
+        first: mine.first,
+        insert: if old.is_live() { None } else { sought.view.as_ref() },
+    }
+}
