@@ -189,3 +189,7 @@ impl Blocks {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "blocks_tests.rs"]
+mod tests;
