@@ -153,7 +153,7 @@ proptest! {
                         prop_assert_eq!(start, block);
                         zeroed = Some(geometry.block_entry(region, number));
                     }
-                    Change::Departed { .. } => prop_assert!(false, "blocks know no members"),
+                    Change::Departed { .. } | Change::Entries { .. } => prop_assert!(false, "blocks know no members"),
                 }
             }
             for (block, entry) in &naive.blocks {

@@ -27,6 +27,11 @@ pub enum Change {
         /// Where it starts.
         block: Address,
     },
+    /// The count of entries of the client table that were ever given out.
+    Entries {
+        /// So many, entry 0 included.
+        count: u32,
+    },
     /// A client's entry that is emptied, after its key counts were added to
     /// those of all who have left.
     Departed {

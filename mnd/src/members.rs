@@ -34,17 +34,19 @@ impl Members {
             return Answer::refused(Refusal::TooManyClients);
         }
         // Low places first, so that the part of the table in use stays short.
+        let mut changes = Vec::new();
         let index = if let Some(Reverse(index)) = self.left.pop() {
             index
         } else if self.last_index + 1 < self.params.clients_max {
             self.last_index += 1;
+            changes.push(Change::Entries { count: self.last_index + 1 });
             self.last_index
         } else {
             return Answer::refused(Refusal::TooManyClients);
         };
         self.last += 1;
         self.present.insert(self.last, index);
-        Answer::plain(Response::Joined { client: self.last, index })
+        Answer { changes, response: Response::Joined { client: self.last, index } }
     }
 
     /// A client leaves.
@@ -83,12 +85,16 @@ mod tests {
         let mut members = Members::new(params);
         assert_eq!(joined(members.join(&params)), (1, 1));
         assert_eq!(joined(members.join(&params)), (2, 2));
-        assert_eq!(joined(members.join(&params)), (3, 3));
+        let third = members.join(&params);
+        assert_eq!(third.changes, vec![Change::Entries { count: 4 }]);
+        assert_eq!(joined(third), (3, 3));
         let full = Response::Refused(Refusal::TooManyClients);
         assert_eq!(members.join(&params).response, full);
         assert_eq!(members.leave(2).changes, vec![Change::Departed { index: 2 }]);
         assert_eq!(members.present(), 2);
-        assert_eq!(joined(members.join(&params)), (4, 2));
+        let fourth = members.join(&params);
+        assert_eq!(fourth.changes, vec![], "its place was counted before");
+        assert_eq!(joined(fourth), (4, 2));
         assert_eq!(members.join(&params).response, full);
     }
 

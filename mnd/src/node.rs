@@ -87,10 +87,16 @@ impl State {
         for &change in changes {
             match change {
                 Change::Entry { at, entry } => {
-                    let span = stage(&mut self.batch, &[entry.word()]);
+                    let span = stage(&mut self.batch, entry.word());
                     self.write_copies(geometry, at, span);
                 }
                 Change::Zero { block } => self.zero(geometry, block),
+                Change::Entries { count } => {
+                    let span = stage(&mut self.batch, count.into());
+                    for node in 0..geometry.params.nodes {
+                        self.batch.write(NodeAddress { node, offset: Geometry::MEMBERS_AT }, span);
+                    }
+                }
                 Change::Departed { index } => self.fold(node, geometry, index),
             }
             if self.batch.len() >= VERBS_PER_BATCH {
@@ -156,10 +162,8 @@ const VERBS_PER_BATCH: usize = 256;
 /// Blocks are zeroed from so many zeroes: they stay in the nearest cache.
 const ZEROES_BYTES: u64 = 16 << 10;
 
-fn stage(batch: &mut Batch, words: &[u64]) -> Span {
-    let span = batch.stage(words.len() * 8);
-    for (to, word) in batch.staged(span).chunks_exact_mut(8).zip(words) {
-        to.copy_from_slice(&word.to_le_bytes());
-    }
+fn stage(batch: &mut Batch, word: u64) -> Span {
+    let span = batch.stage(8);
+    batch.staged(span).copy_from_slice(&word.to_le_bytes());
     span
 }

@@ -219,14 +219,16 @@ mod tests {
                 assert_eq!(ask(&fabric, node, Request::Leave { client }), Response::Done);
             }
             for node in 0..2 {
-                let read = |index| {
+                let entry = |index| {
                     let at = NodeAddress { node, offset: Geometry::member_at(index) };
                     let words = read(&fabric, at, MEMBER_BYTES);
                     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
                     Member::parse(&bytes)
                 };
-                assert_eq!(read(index), Member::default());
-                let all = read(0);
+                assert_eq!(entry(index), Member::default());
+                let count = NodeAddress { node, offset: Geometry::MEMBERS_AT };
+                assert_eq!(read(&fabric, count, 8), [2]);
+                let all = entry(0);
                 assert_eq!(all.client, Member::DEPARTED);
                 assert!(!all.is_present());
                 assert_eq!(all.keys[0], 10 * (1..=round).sum::<i64>());

@@ -274,7 +274,8 @@ impl Geometry {
     }
 
     /// Where a node counts the entries of its client table that were ever given
-    /// out: 8 bytes. Entries beyond are unused.
+    /// out, entry 0 included: 8 bytes. Entries beyond are unused, and so are all
+    /// while it is 0.
     pub const MEMBERS_AT: u64 = SUPERBLOCK_BYTES as u64 / 2;
 
     /// Where a node's copy of the client table has the entry of this index.
