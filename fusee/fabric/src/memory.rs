@@ -127,7 +127,9 @@ impl Memory {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let map = match &file {
             // SAFETY: the kernel chooses the place, so nothing else is there.
-            Some(file) => unsafe { rustix::mm::mmap(ptr::null_mut(), mapped, access, flags, file, 0) },
+            Some(file) => unsafe {
+                rustix::mm::mmap(ptr::null_mut(), mapped, access, flags, file, 0)
+            },
             // SAFETY: as above.
             None => unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), mapped, access, flags) },
         }?;
@@ -206,4 +208,76 @@ fn memfd(bytes: usize, name: &str, flags: MemfdFlags) -> io::Result<OwnedFd> {
     rustix::fs::ftruncate(&file, bytes as u64)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    #[test]
+    fn memory_begins_as_zeroes_and_keeps_what_is_stored() {
+        let bytes = 5 << 20;
+        let made = [
+            Memory::private(bytes).unwrap(),
+            Memory::shared(bytes, "test").unwrap(),
+            Memory::embedded(bytes, "test").unwrap(),
+        ];
+        for memory in made {
+            assert!(memory.bytes() >= bytes as u64);
+            for offset in [0, 4096, bytes as u64 - 8] {
+                let word = memory.word(offset).unwrap();
+                assert_eq!(word.swap(offset + 1, SeqCst), 0);
+                assert_eq!(memory.range(offset, 1).unwrap()[0].load(SeqCst), offset + 1);
+            }
+            let end = memory.bytes();
+            assert!(memory.word(end).is_none());
+            assert!(memory.range(end - 8, 2).is_none());
+            assert!(memory.range(8, usize::MAX).is_none());
+        }
+    }
+
+    #[test]
+    fn memory_is_not_committed_before_it_is_touched() {
+        let memory = Memory::private(1 << 36).unwrap();
+        memory.word((1 << 36) - 8).unwrap().store(1, SeqCst);
+    }
+
+    #[test]
+    fn another_process_attaches_the_same_memory() {
+        let ours = Memory::shared(1 << 20, "test").unwrap();
+        let file = ours.file().unwrap().try_clone_to_owned().unwrap();
+        let theirs = Memory::attach(file).unwrap();
+        assert_eq!((theirs.bytes(), theirs.backing()), (ours.bytes(), ours.backing()));
+        ours.word(4096).unwrap().store(7, SeqCst);
+        assert_eq!(theirs.word(4096).unwrap().load(SeqCst), 7);
+    }
+
+    #[test]
+    fn a_file_that_could_shrink_is_refused() {
+        let file = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&file, 4096).unwrap();
+        assert!(Memory::attach(file).unwrap_err().to_string().contains("shrink"));
+        let ours = Memory::shared(1 << 20, "test").unwrap();
+        assert!(rustix::fs::ftruncate(ours.file().unwrap(), 4096).is_err());
+    }
+
+    #[test]
+    fn no_memory_at_all_is_an_error() {
+        assert!(Memory::private(0).is_err());
+        assert!(Memory::private(usize::MAX).is_err());
+        assert!(Memory::private(usize::MAX / 2).is_err());
+    }
+
+    #[test]
+    fn what_lies_under_private_memory_is_told_as_the_system_sets_it() {
+        let settings = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        let never = settings.is_ok_and(|text| text.contains("[never]"));
+        let backing = Memory::private(64 << 20).unwrap().backing();
+        if never {
+            assert_eq!(backing, Backing::Small);
+        } else {
+            assert_eq!(backing, Backing::TransparentHuge);
+        }
+    }
 }
