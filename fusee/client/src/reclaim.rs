@@ -266,7 +266,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let members = self.read_members(Member::TICK_BYTES).await?;
         Ok(members
             .into_iter()
-            .filter(|(_, m)| m.client != 0 && m.client != Member::DEPARTED)
+            .filter(|(_, m)| m.is_present())
             .map(|(index, m)| Counter { index, client: m.client, value: m.quiescent })
             .collect())
     }

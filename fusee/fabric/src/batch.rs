@@ -245,6 +245,12 @@ impl Batch {
         self.verbs[number].outcome = Outcome::Down;
     }
 
+    /// The verbs, with the memory that their spans are of.
+    #[cfg(not(loom))]
+    pub(crate) fn parts(&mut self) -> (&mut [Posted], &mut [u64]) {
+        (&mut self.verbs, &mut self.memory)
+    }
+
     /// The words of a span. For fabrics.
     pub fn span(&self, span: Span) -> &[u64] {
         &self.memory[span.word..span.word + span.words]
@@ -253,6 +259,14 @@ impl Batch {
     /// The words of a span, to be filled by a READ. For fabrics.
     pub fn span_mut(&mut self, span: Span) -> &mut [u64] {
         &mut self.memory[span.word..span.word + span.words]
+    }
+}
+
+impl Posted {
+    /// Stores what came of it: what an atomic found, or nothing if it failed.
+    #[cfg(not(loom))]
+    pub(crate) fn finish(&mut self, outcome: Option<u64>) {
+        self.outcome = outcome.map_or(Outcome::Down, Outcome::Done);
     }
 }
 

@@ -16,6 +16,7 @@ pub struct Counters {
     verbs: [AtomicU64; VERB_KINDS],
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
+    out_of_range: AtomicU64,
 }
 
 impl Counters {
@@ -27,6 +28,17 @@ impl Counters {
         }
         add(&self.bytes_read, bytes_read);
         add(&self.bytes_written, bytes_written);
+    }
+
+    /// Counts verbs outside of a node's memory. For fabrics, on their own thread.
+    pub fn count_out_of_range(&self, verbs: u64) {
+        add(&self.out_of_range, verbs);
+    }
+
+    /// Verbs that failed as no memory is where they went: words of a damaged
+    /// pool led there.
+    pub fn out_of_range(&self) -> u64 {
+        self.out_of_range.load(Relaxed)
     }
 
     /// Batches, that is round trips.

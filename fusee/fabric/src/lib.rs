@@ -17,9 +17,23 @@
 
 mod batch;
 mod counters;
+#[cfg(all(loom, test))]
+mod loom_tests;
+#[cfg(not(loom))]
+mod memory;
+mod prefetch;
+#[cfg(not(loom))]
+mod shm;
+#[cfg(any(not(loom), test))]
+mod word;
 
 pub use batch::{Batch, Posted, Span, Ticket, Verb, VerbKind};
 pub use counters::{Counters, VERB_KINDS};
+#[cfg(not(loom))]
+pub use memory::{Backing, Memory};
+pub use prefetch::prefetch_read;
+#[cfg(not(loom))]
+pub use shm::{ControlPlane, ShmEndpoint, ShmFabric, ShmNode};
 
 use fusee_layout::message::{Request, Response};
 use thiserror::Error;

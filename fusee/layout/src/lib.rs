@@ -16,6 +16,7 @@ pub mod message;
 mod object;
 mod placement;
 mod pool;
+mod sizing;
 mod slot;
 
 pub use address::{Address, NodeAddress};
@@ -37,6 +38,7 @@ pub use pool::{
     Geometry, GeometryError, POOL_VERSION, PoolParams, REPLICAS_MAX, SUPERBLOCK_BYTES, Superblock,
     SuperblockError,
 };
+pub use sizing::{Sizing, SizingError};
 pub use slot::{Slot, State};
 
 /// Reads a little-endian word at `at`; `bytes` must hold it.

@@ -5,10 +5,19 @@
 //! | client id   | quiescent | keys of database 0 .. 15 | reserved | list heads     | reserved |
 //! ```
 //!
-//! The client alone writes its entry. Its quiescent counter tells that every
-//! operation which it began before an earlier value was published has ended;
-//! the key counts are its share of DBSIZE and may be negative; the list heads
-//! are the first object of each size class's log list (paper, section 4.5).
+//! The client alone writes its entry while it is one. Its quiescent counter
+//! tells that every operation which it began before an earlier value was
+//! published has ended; the key counts are its share of DBSIZE and may be
+//! negative; the list heads are the first object of each size class's log list
+//! (paper, section 4.5).
+//!
+//! Entry 0 is no client's: it holds the key counts of all who have left, under
+//! the id [`Member::DEPARTED`]. When a client leaves, memory node 0 adds the
+//! client's counts to entry 0 and zeroes the client's entry, in this order and
+//! in the table of each node. So DBSIZE is the sum over all entries whoever has
+//! them (off by the leaver's share in the moment between the two writes), and
+//! who waits for quiescence waits for the entries that are
+//! [present](Member::is_present).
 
 use crate::{CLASSES_MAX, Class, word};
 
@@ -23,7 +32,8 @@ const _: () = assert!(HEADS_AT + 8 * CLASSES_MAX <= MEMBER_BYTES);
 /// A client's entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Member {
-    /// Its id, from 1; 0 in an entry that nobody has.
+    /// Its id, from 1; 0 in an entry that nobody has, [`Member::DEPARTED`] in
+    /// the one of all who have left.
     pub client: u64,
     /// Its quiescent counter, from 1.
     pub quiescent: u64,
@@ -32,9 +42,14 @@ pub struct Member {
 }
 
 impl Member {
-    /// In place of an id: the entry sums up the key counts of clients that have
-    /// left. Nobody waits for its counter.
-    pub const DEPARTED: u64 = u64::MAX;
+    /// The id in entry 0, once somebody has left. No client ever has it.
+    pub const DEPARTED: u64 = u32::MAX as u64;
+
+    /// Is this the entry of a client, whose operations may be under way?
+    pub const fn is_present(&self) -> bool {
+        self.client != 0 && self.client != Self::DEPARTED
+    }
+
     /// The part that a tick publishes: id and counter.
     pub const TICK_BYTES: usize = KEYS_AT;
     /// Everything that is in use of an entry.

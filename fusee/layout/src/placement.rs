@@ -61,12 +61,12 @@ impl Placement {
             // A second lap takes nodes beyond their share where the first left too few.
             for bound in [bound, regions_per_node] {
                 for at in 0..ring.len() {
+                    if found == replicas {
+                        break;
+                    }
                     let node = ring[(from + at) % ring.len()].1;
                     let used = load[usize::from(node)];
-                    if found == replicas || used >= bound {
-                        continue;
-                    }
-                    if places[..found].iter().all(|r| r.node != node) {
+                    if used < bound && places[..found].iter().all(|r| r.node != node) {
                         places[found] = Replica { node, base: base + used * region_bytes };
                         found += 1;
                     }

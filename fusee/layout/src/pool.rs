@@ -40,7 +40,7 @@ pub struct PoolParams {
     pub region_bytes: u64,
     /// Size of a block, a power of two below the region's.
     pub block_bytes: u64,
-    /// Most clients at a time.
+    /// Entries of the client table: one more than clients at a time.
     pub clients_max: u32,
     /// Regions that hold the index: the first ones.
     pub index_regions: u32,
@@ -53,6 +53,13 @@ pub struct PoolParams {
 }
 
 impl PoolParams {
+    pub(crate) fn check_replicas(nodes: u16, replicas: u8) -> Result<(), GeometryError> {
+        if replicas == 0 || usize::from(replicas) > REPLICAS_MAX || u16::from(replicas) > nodes {
+            return Err(GeometryError::Replicas { replicas, nodes });
+        }
+        Ok(())
+    }
+
     fn write(&self, bytes: &mut [u8]) {
         let words = [
             u64::from(self.version) | u64::from(self.nodes) << 32 | u64::from(self.replicas) << 48,
@@ -206,9 +213,7 @@ impl Geometry {
     pub fn new(params: PoolParams) -> Result<Self, GeometryError> {
         let PoolParams { nodes, replicas, region_bytes, block_bytes, subtables, groups, .. } =
             params;
-        if replicas == 0 || usize::from(replicas) > REPLICAS_MAX || u16::from(replicas) > nodes {
-            return Err(GeometryError::Replicas { replicas, nodes });
-        }
+        PoolParams::check_replicas(nodes, replicas)?;
         for (what, value, least, most) in [
             ("region size", region_bytes, 4096, 1 << 40),
             ("block size", block_bytes, 1024, region_bytes / 2),
@@ -269,7 +274,8 @@ impl Geometry {
     }
 
     /// Where a node counts the entries of its client table that were ever given
-    /// out: 8 bytes. Entries beyond are unused.
+    /// out, entry 0 included: 8 bytes. Entries beyond are unused, and so are all
+    /// while it is 0.
     pub const MEMBERS_AT: u64 = SUPERBLOCK_BYTES as u64 / 2;
 
     /// Where a node's copy of the client table has the entry of this index.

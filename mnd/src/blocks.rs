@@ -1,0 +1,195 @@
+//! Which blocks are whose: those of the regions whose primary copy is on this
+//! node.
+//!
+//! A block is free and all zeroes, or owned by a client, or an orphan whose
+//! owner has left and that the next client in need of its class adopts with the
+//! objects in it. Every request costs O(log blocks), a leaving client so much
+//! for each of its blocks.
+
+use crate::{Answer, Change};
+use fusee_layout::message::{Refusal, Request, Response};
+use fusee_layout::{Address, BlockEntry, BlockState, CLASSES_MAX, Class, Geometry, Member};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::sync::Arc;
+
+/// One block in so many is held back from all but deletes, which a full pool
+/// must still be able to do: a delete writes a 64-byte record before it frees
+/// anything, and a worker needs one block to write its records to.
+const BLOCKS_PER_RESERVED: u32 = 64;
+/// With so few blocks there are none to spare.
+const BLOCKS_UNRESERVED: u32 = 4;
+
+/// The blocks of a node, by number: regions in order, blocks in order.
+#[derive(Debug)]
+pub struct Blocks {
+    geometry: Arc<Geometry>,
+    /// Regions whose primary is here, in order.
+    regions: Vec<u32>,
+    entries: Vec<BlockEntry>,
+    /// From here on no block was ever given.
+    fresh: u32,
+    returned: BinaryHeap<Reverse<u32>>,
+    orphans: Vec<BinaryHeap<Reverse<u32>>>,
+    owned: HashMap<u32, BTreeSet<u32>>,
+    reserved: u32,
+}
+
+/// How many blocks there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockStatistics {
+    /// That belong to nobody, the reserved ones among them.
+    pub free: u32,
+    /// That belong to clients.
+    pub owned: u32,
+    /// That wait to be adopted.
+    pub orphans: u32,
+    /// Of the free ones, those held back for deletes.
+    pub reserved: u32,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+}
+
+impl Blocks {
+    /// The blocks of a node of a new pool: all free.
+    pub fn new(geometry: Arc<Geometry>, node: u16) -> Self {
+        let regions: Vec<u32> = geometry
+            .data_regions()
+            .filter(|&region| geometry.placement.region(region)[0].node == node)
+            .collect();
+        let blocks = regions.len() as u32 * geometry.blocks_per_region();
+        let reserved =
+            if blocks > BLOCKS_UNRESERVED { (blocks / BLOCKS_PER_RESERVED).max(1) } else { 0 };
+        Self {
+            geometry,
+            regions,
+            entries: vec![BlockEntry::default(); blocks as usize],
+            fresh: 0,
+            returned: BinaryHeap::new(),
+            orphans: vec![BinaryHeap::new(); CLASSES_MAX],
+            owned: HashMap::new(),
+            reserved,
+        }
+    }
+
+    /// Decides on a request about blocks.
+    pub fn handle(&mut self, request: Request) -> Answer {
+        match request {
+            Request::Allocate { client, class, reserve } => self.allocate(client, class, reserve),
+            Request::Return { client, block } => self.take_back(client, block),
+            Request::Leave { client } => self.orphan(client),
+            Request::Join { .. } => Answer::refused(Refusal::NotOwner),
+        }
+    }
+
+    fn allocate(&mut self, client: u32, class: Class, reserve: bool) -> Answer {
+        if client == 0 || u64::from(client) == Member::DEPARTED {
+            return Answer::refused(Refusal::NotOwner);
+        }
+        if self.geometry.layout(class).is_none() {
+            // No block of this pool holds such objects, and none ever will.
+            return Answer::refused(Refusal::Full);
+        }
+        let (number, adopted) = if let Some(Reverse(orphan)) = self.orphans[class.index()].pop() {
+            (orphan, true)
+        } else if reserve || self.free() > self.reserved {
+            let Some(free) = self.take_free() else { return Answer::refused(Refusal::Full) };
+            (free, false)
+        } else {
+            return Answer::refused(Refusal::Full);
+        };
+        self.owned.entry(client).or_default().insert(number);
+        let change = self.set(number, BlockEntry { state: BlockState::Owned, class, client });
+        let block = self.address(number);
+        Answer { changes: vec![change], response: Response::Allocated { block, adopted } }
+    }
+
+    /// The free block with the lowest address. Returned ones are all below the
+    /// fresh ones.
+    fn take_free(&mut self) -> Option<u32> {
+        if let Some(Reverse(number)) = self.returned.pop() {
+            return Some(number);
+        }
+        let number = self.fresh;
+        if number as usize == self.entries.len() {
+            return None;
+        }
+        self.fresh += 1;
+        Some(number)
+    }
+
+    fn take_back(&mut self, client: u32, block: Address) -> Answer {
+        let owned = self.number(block).filter(|&number| {
+            let entry = self.entries[number as usize];
+            entry.state == BlockState::Owned && entry.client == client
+        });
+        let Some(number) = owned else { return Answer::refused(Refusal::NotOwner) };
+        if let Some(blocks) = self.owned.get_mut(&client) {
+            blocks.remove(&number);
+            if blocks.is_empty() {
+                self.owned.remove(&client);
+            }
+        }
+        self.returned.push(Reverse(number));
+        // Zeroed while it still has its owner: who finds it free finds zeroes.
+        let zero = Change::Zero { block };
+        let free = self.set(number, BlockEntry::default());
+        Answer { changes: vec![zero, free], response: Response::Done }
+    }
+
+    fn orphan(&mut self, client: u32) -> Answer {
+        let mut changes = Vec::new();
+        for number in self.owned.remove(&client).unwrap_or_default() {
+            let class = self.entries[number as usize].class;
+            self.orphans[class.index()].push(Reverse(number));
+            changes.push(self.set(number, BlockEntry { state: BlockState::Orphan, class, client }));
+        }
+        Answer { changes, response: Response::Done }
+    }
+
+    fn set(&mut self, number: u32, entry: BlockEntry) -> Change {
+        self.entries[number as usize] = entry;
+        let (region, block) = self.place(number);
+        Change::Entry { at: self.geometry.block_entry(region, block), entry }
+    }
+
+    fn free(&self) -> u32 {
+        self.entries.len() as u32 - self.fresh + self.returned.len() as u32
+    }
+
+    fn place(&self, number: u32) -> (u32, u32) {
+        let per_region = self.geometry.blocks_per_region();
+        (self.regions[(number / per_region) as usize], number % per_region)
+    }
+
+    fn address(&self, number: u32) -> Address {
+        let (region, block) = self.place(number);
+        self.geometry.block(region, block)
+    }
+
+    /// The number of the block that starts here; `None` if none of ours does.
+    fn number(&self, block: Address) -> Option<u32> {
+        let (region, number, start) = self.geometry.block_of(block)?;
+        if start != block {
+            return None;
+        }
+        let position = self.regions.binary_search(&region).ok()?;
+        Some(position as u32 * self.geometry.blocks_per_region() + number)
+    }
+
+    /// How many blocks there are, by what they are.
+    pub fn statistics(&self) -> BlockStatistics {
+        let (free, orphans) = (self.free(), self.orphans.iter().map(|o| o.len() as u32).sum());
+        BlockStatistics {
+            free,
+            owned: self.entries.len() as u32 - free - orphans,
+            orphans,
+            reserved: self.reserved.min(free),
+            block_bytes: self.geometry.params.block_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "blocks_tests.rs"]
+mod tests;
