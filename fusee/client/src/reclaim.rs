@@ -398,33 +398,40 @@ impl<F: Fabric, E: Env> Store<F, E> {
         Ok(())
     }
 
-    /// The pool is full: reclaims what can be, waiting some milliseconds for
-    /// others. False if that was tried in vain a moment ago.
+    /// The pool is full: reclaims what can be, unless that was tried in vain a
+    /// moment ago. True if there may be memory now.
     pub(crate) async fn hurry(&self) -> Result<bool, Error> {
         let now_ms = self.env.now_ms();
         if now_ms < self.reclaimer.borrow().hurried_at_ms + HURRY_PAUSE_MS {
             return Ok(false);
         }
+        let some = self.reclaim_now().await?;
+        if !some {
+            self.reclaimer.borrow_mut().hurried_at_ms = self.env.now_ms();
+        }
+        Ok(some)
+    }
+
+    /// Reclaims until some memory has come back, waiting some milliseconds for
+    /// other clients. No operation of the caller may be pinned. False if none
+    /// has come.
+    pub(crate) async fn reclaim_now(&self) -> Result<bool, Error> {
         while self.maintaining.get() {
             self.env.sleep_us(HURRY_US).await;
         }
         let _alone = self.alone();
+        let before = self.stats.reclaimed.get();
         self.flush_frees().await?;
         self.read_free_maps(usize::MAX).await?;
-        let before = self.stats.reclaimed.get();
         for _ in 0..HURRY_ROUNDS {
             self.tick().await?;
-            if self.reclaimer.borrow().in_grace() == 0 {
+            if self.reclaimer.borrow().in_grace() == 0 || self.stats.reclaimed.get() > before {
                 break;
             }
             self.env.sleep_us(HURRY_US).await;
         }
         self.return_blocks(true).await?;
-        let some = self.stats.reclaimed.get() > before;
-        if !some {
-            self.reclaimer.borrow_mut().hurried_at_ms = self.env.now_ms();
-        }
-        Ok(some)
+        Ok(self.stats.reclaimed.get() > before)
     }
 }
 

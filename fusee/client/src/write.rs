@@ -111,13 +111,24 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// r >= 2: 4 round trips where the slot is cached, 5 where not; r = 1: 2 and
     /// 3. An absent key costs what a read of it costs.
     pub async fn delete(&self, key: Key<'_>) -> Result<bool, Error> {
-        let _pin = self.epochs.pin();
         let hash = self.hash(key);
         let mut draft: Option<Draft> = None;
         for attempt in 0..ATTEMPTS_MAX {
+            let pin = self.epochs.pin();
             let batch = self.fabric.batch();
             let aim = Aim { whole: false, delete: Some(&mut draft) };
-            let sought = self.seek(key, hash, batch, aim).await?;
+            let sought = match self.seek(key, hash, batch, aim).await {
+                Err(Error::Full) => {
+                    // Deletes before this one hold the pool's reserve, and what
+                    // they have freed, until everybody has passed by.
+                    drop(pin);
+                    if !self.reclaim_now().await? {
+                        return Err(Error::Full);
+                    }
+                    continue;
+                }
+                sought => sought?,
+            };
             let Some(found) = sought.found.filter(|f| !is_over(&f.meta, self.env.now_ms())) else {
                 self.fabric.recycle(sought.batch);
                 if let Some(unused) = draft {

@@ -1,0 +1,67 @@
+//! Round trips per operation equal the table in DESIGN.
+
+mod common;
+
+use common::{count, get, key, pool, run, store, store_with};
+use fusee::{Decision, Kind};
+
+/// Index cache hit 1, miss 2; update 4 (cached) and 5; insert 4; with r = 1
+/// there is no backup and no record: 2, 3, 3.
+#[test]
+fn quiet_operations_cost_what_the_table_says() {
+    for (replicas, [update, update_uncached, insert]) in
+        [(1, [2, 3, 3]), (2, [4, 5, 4]), (3, [4, 5, 4]), (4, [4, 5, 4])]
+    {
+        run(async {
+            let pool = pool(64 << 20, 4, replicas);
+            let store = store(&pool).await;
+            let uncached = store_with(&pool, 0).await;
+            // The first object of a class takes a block; that is not the operation's cost.
+            store.set(key(b"warm"), b"v", None).await.unwrap();
+            uncached.set(key(b"warm"), b"v", None).await.unwrap();
+            store.delete(key(b"warm")).await.unwrap();
+            uncached.set(key(b"warm"), b"v", None).await.unwrap();
+            uncached.delete(key(b"warm")).await.unwrap();
+
+            assert_eq!(count(&store, store.set(key(b"a"), b"1", None)).await, (Ok(()), insert));
+            assert_eq!(count(&store, get(&store, b"a")).await, (Some(b"1".to_vec()), 1), "hit");
+            assert_eq!(count(&uncached, get(&uncached, b"a")).await.1, 2, "miss");
+            assert_eq!(count(&store, get(&store, b"absent")).await, (None, 1), "no fingerprint");
+            assert_eq!(count(&store, store.set(key(b"a"), b"2", None)).await, (Ok(()), update));
+            let set = count(&uncached, uncached.set(key(b"a"), b"3", None)).await;
+            assert_eq!(set, (Ok(()), update_uncached));
+            get(&store, b"a").await;
+            assert_eq!(count(&store, store.delete(key(b"a"))).await, (Ok(true), update));
+            store.set(key(b"a"), b"4", None).await.unwrap();
+            let delete = count(&uncached, uncached.delete(key(b"a"))).await;
+            assert_eq!(delete, (Ok(true), update_uncached));
+
+            // A conditional write: read, object, round.
+            let round = if replicas == 1 { 1 } else { 3 };
+            store.set(key(b"n"), b"1", None).await.unwrap();
+            let incr = count(
+                &store,
+                store.update(key(b"n"), |_, value| {
+                    value.push(b'2');
+                    Decision::Replace { kind: Kind::String, expires_at_ms: None }
+                }),
+            );
+            assert_eq!(incr.await, (Ok(()), 2 + round));
+        });
+    }
+}
+
+#[test]
+fn a_pipeline_of_reads_costs_what_one_read_costs() {
+    run(async {
+        let pool = pool(64 << 20, 1, 1);
+        let store = store(&pool).await;
+        let names: Vec<Vec<u8>> = (0..16).map(|n| format!("k{n}").into_bytes()).collect();
+        for name in &names {
+            store.set(key(name), b"v", None).await.unwrap();
+        }
+        let keys: Vec<_> = names.iter().map(|n| key(n)).collect();
+        let read = store.read(&keys, |_, entry| assert!(entry.unwrap().is_some()));
+        assert_eq!(count(&store, read).await.1, 1);
+    });
+}
