@@ -238,7 +238,7 @@ impl Reply {
         match self.protocol {
             Protocol::Resp2 => self.integer(i64::from(value)),
             Protocol::Resp3 => {
-                self.out.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" })
+                self.out.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" });
             }
         }
     }

@@ -12,7 +12,9 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
 use crate::config::Config;
+use crate::control;
 use crate::keyspace::Keyspace;
+use crate::metrics::Source;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::worker::{Limits, Worker};
@@ -29,6 +31,14 @@ pub enum StartError {
         address.port()
     )]
     InUse {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// Somebody else serves there what should be our metrics.
+    #[error(
+        "{address} is in use: choose another port for metrics by --metrics-port, or 0 for none"
+    )]
+    MetricsInUse {
         /// Where.
         address: SocketAddr,
     },
@@ -64,22 +74,26 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Server {
     addresses: Vec<SocketAddr>,
+    metrics_address: Option<SocketAddr>,
     workers: Vec<JoinHandle<()>>,
+    control: Option<JoinHandle<()>>,
+    ended: watch::Sender<bool>,
     stop: Arc<watch::Sender<bool>>,
-    pub(crate) shared: Arc<Shared>,
 }
 
 /// Starts listening and serving. `keyspace` makes each worker's keyspace, on
-/// that worker's thread.
+/// that worker's thread; `sources` give metrics beside the gateway's own.
 ///
 /// # Errors
 /// An address is taken, or a worker cannot run; then nothing is left running.
-pub fn start<K, F>(config: &Config, keyspace: F) -> Result<Server, StartError>
+pub fn start<K, F>(config: &Config, sources: Vec<Source>, keyspace: F) -> Result<Server, StartError>
 where
     K: Keyspace + 'static,
     F: Fn(usize) -> Result<K, String> + Send + Sync + 'static,
 {
     let (addresses, mut listeners) = listen(config)?;
+    let metrics_listener = listen_for_metrics(config)?;
+    let metrics_address = metrics_listener.as_ref().and_then(|one| one.local_addr().ok());
     let settings = Settings::new(config.max_clients, config.timeout_s);
     let port = addresses.first().map_or(config.port, SocketAddr::port);
     settings.tell("port", port.to_string());
@@ -88,8 +102,15 @@ where
     settings.tell("bind", bind.join(" "));
     let shared = Arc::new(Shared::new(settings, config.workers, port));
     let (stop, _) = watch::channel(false);
-    let mut server =
-        Server { addresses, workers: Vec::new(), stop: Arc::new(stop), shared: shared.clone() };
+    let (ended, control_ended) = watch::channel(false);
+    let mut server = Server {
+        addresses,
+        metrics_address,
+        workers: Vec::new(),
+        control: None,
+        ended,
+        stop: Arc::new(stop),
+    };
     let keyspace = Arc::new(keyspace);
     let (report, reports) = std::sync::mpsc::channel();
     for index in 0..config.workers {
@@ -141,6 +162,29 @@ where
             return Err(StartError::Store { worker, reason });
         }
     }
+    let stopping = server.stop.subscribe();
+    let body = move || {
+        let runtime =
+            Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        match runtime {
+            Ok(runtime) => runtime.block_on(control::run(
+                metrics_listener,
+                shared,
+                sources,
+                stopping,
+                control_ended,
+            )),
+            Err(error) => tracing::error!(%error, "metrics are not served"),
+        }
+    };
+    match std::thread::Builder::new().name("control".to_owned()).spawn(body) {
+        Ok(thread) => server.control = Some(thread),
+        Err(source) => {
+            let worker = server.workers.len();
+            server.end();
+            return Err(StartError::Thread { worker, source });
+        }
+    }
     Ok(server)
 }
 
@@ -148,6 +192,19 @@ impl Server {
     /// Where it listens.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where /metrics is.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
+    }
+
+    /// Something to stop it by from elsewhere.
+    pub fn stopper(&self) -> impl Fn() + Send + Sync + use<> {
+        let stop = self.stop.clone();
+        move || {
+            stop.send_replace(true);
+        }
     }
 
     /// Begins to drain: no new connections, and each one ends once it has
@@ -162,6 +219,12 @@ impl Server {
             if worker.join().is_err() {
                 tracing::error!("a worker panicked");
             }
+        }
+        self.ended.send_replace(true);
+        if let Some(control) = self.control.take()
+            && control.join().is_err()
+        {
+            tracing::error!("the control thread panicked");
         }
     }
 
@@ -191,6 +254,19 @@ fn listen(config: &Config) -> Result<(Vec<SocketAddr>, Vec<Vec<TcpListener>>), S
         addresses.push(address);
     }
     Ok((addresses, listeners))
+}
+
+fn listen_for_metrics(config: &Config) -> Result<Option<TcpListener>, StartError> {
+    match config.metrics_port {
+        Some(0) => Ok(None),
+        port => {
+            let address = SocketAddr::new(config.metrics_bind, port.unwrap_or(0));
+            match bind(address, false) {
+                Err(StartError::InUse { address }) => Err(StartError::MetricsInUse { address }),
+                other => other.map(Some),
+            }
+        }
+    }
 }
 
 fn bind(address: SocketAddr, shared: bool) -> Result<TcpListener, StartError> {

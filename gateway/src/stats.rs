@@ -46,6 +46,11 @@ impl Counter {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 
+    /// Puts another number in its place. Only one thread may do so.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
     /// The number now.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -92,6 +97,8 @@ pub struct WorkerStats {
     pub protocol_errors: Counter,
     /// Times that a connection was not read from because it did not read.
     pub output_stalls: Counter,
+    /// When the worker last came round, in milliseconds since the Unix epoch.
+    pub beat_ms: Counter,
     /// Batches of requests.
     pub batches: Counter,
     /// Keys that a read found.
@@ -114,6 +121,7 @@ impl Default for WorkerStats {
             slow_reader_closed: Counter::default(),
             protocol_errors: Counter::default(),
             output_stalls: Counter::default(),
+            beat_ms: Counter::default(),
             batches: Counter::default(),
             hits: Counter::default(),
             misses: Counter::default(),

@@ -49,6 +49,7 @@ pub(crate) struct Limits {
 impl<K: Keyspace + 'static> Worker<K> {
     pub(crate) fn new(keyspace: K, shared: Arc<Shared>, index: usize, limits: Limits) -> Rc<Self> {
         let stats = shared.stats[index].clone();
+        stats.beat_ms.set(unix_ms());
         let seed = unix_ms() ^ ((index as u64 + 1) << 48);
         Rc::new(Self {
             keyspace,
@@ -144,6 +145,7 @@ impl<K: Keyspace + 'static> Worker<K> {
             ticks.tick().await;
             let now_ms = unix_ms();
             self.coarse_ms.set(now_ms);
+            self.place.stats.beat_ms.set(now_ms);
             let timeout_s = self.place.shared.settings.timeout_s();
             for link in self.links.borrow().values() {
                 let id = link.client.id;
