@@ -20,8 +20,12 @@ pub trait Keyspace {
     );
 
     /// Sets a key, whatever it was; a value with an end in the past removes it.
-    async fn set(&self, key: Key<'_>, value: &[u8], expires_at_ms: Option<u64>)
-    -> Result<(), Error>;
+    async fn set(
+        &self,
+        key: Key<'_>,
+        value: &[u8],
+        expires_at_ms: Option<u64>,
+    ) -> Result<(), Error>;
 
     /// Removes a key and tells whether it was there.
     async fn delete(&self, key: Key<'_>) -> Result<bool, Error>;
@@ -63,4 +67,31 @@ pub trait Keyspace {
 
     /// Milliseconds since the Unix epoch, as this keyspace counts them.
     fn now_ms(&self) -> u64;
+
+    /// A cursor from which a scan may begin in the middle, chosen by `random`;
+    /// whoever begins there must begin again at 0 to see every key.
+    fn scan_start(&self, random: u64) -> u64 {
+        let _ = random;
+        0
+    }
+
+    /// How many round trips to memory this worker has made so far. The
+    /// difference over one poll of an operation is what that operation made.
+    fn round_trips(&self) -> u64 {
+        0
+    }
+
+    /// How much memory there is and how much of it is taken, as far as known.
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+/// The pool's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Bytes that hold keys and values, with what surrounds them.
+    pub used_bytes: u64,
+    /// Bytes that there are; 0 when unknown.
+    pub capacity_bytes: u64,
 }

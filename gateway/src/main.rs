@@ -1,2 +1,100 @@
-//! The gateway.
-fn main() {}
+//! The gateway's program: reads its configuration, starts the server over the
+//! embedded pool, and stops it when told to.
+
+#![forbid(unsafe_code)]
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use gateway::config::{Config, ConfigError};
+use gateway::testing::MemoryKeyspace;
+use gateway::{Server, StartError};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info, warn};
+
+fn main() -> ExitCode {
+    let config = match Config::from_arguments(std::env::args_os()) {
+        Ok(config) => config,
+        Err(ConfigError::Flags(error)) => error.exit(),
+        Err(error) => return refuse(&error.to_string()),
+    };
+    if let Err(error) = gateway::logging::start(&config) {
+        return refuse(&error);
+    }
+    match run(&config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            error!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn refuse(reason: &str) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "error: {reason}");
+    ExitCode::from(2)
+}
+
+/// Makes the pool and starts the server over it.
+fn start(config: &Config) -> Result<Server, StartError> {
+    let keyspace = MemoryKeyspace::default();
+    gateway::start(config, Vec::new(), move |_worker| Ok(keyspace.clone()))
+}
+
+fn run(config: &Config) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
+    // Before there are clients, so that no signal finds nobody listening.
+    let (mut terminate, mut interrupt) = {
+        let _guard = runtime.enter();
+        let listen = |kind| signal(kind).map_err(|error| format!("cannot hear signals: {error}"));
+        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?)
+    };
+    let server = start(config).map_err(|error| error.to_string())?;
+    announce(&server);
+    let stop = server.stopper();
+    let (done, mut ended) = tokio::sync::oneshot::channel();
+    let waiter = std::thread::spawn(move || {
+        server.join();
+        let _ = done.send(());
+    });
+    runtime.block_on(async {
+        let mut signals = 0;
+        loop {
+            tokio::select! {
+                _ = &mut ended => break,
+                _ = terminate.recv() => signals += 1,
+                _ = interrupt.recv() => signals += 1,
+            }
+            if signals > 1 {
+                warn!("told twice to stop: leaving at once");
+                std::process::exit(1);
+            }
+            info!("stopping: no new connections; waiting for those that are busy");
+            stop();
+        }
+    });
+    waiter.join().map_err(|_| "a thread panicked".to_owned())?;
+    info!("stopped");
+    Ok(())
+}
+
+/// The one line on stdout: how to connect.
+fn announce(server: &Server) {
+    for address in server.addresses() {
+        info!(%address, "ready for Redis clients");
+    }
+    if let Some(address) = server.metrics_address() {
+        info!(%address, "serving /metrics, /livez and /readyz");
+    }
+    if let Some(address) = server.addresses().first() {
+        let (ip, port) = (address.ip(), address.port());
+        let host = if ip.is_unspecified() { "127.0.0.1".to_owned() } else { ip.to_string() };
+        let mut out = std::io::stdout();
+        // Nobody may be reading; the server serves all the same.
+        let _ = writeln!(out, "Ready. Connect with: redis-cli -h {host} -p {port}");
+        let _ = out.flush();
+    }
+}

@@ -1,0 +1,259 @@
+//! Commands: what each is (the table), how its arguments are read, and what it
+//! does with the keyspace.
+//!
+//! There are four ways to run one. What only reads is gathered, so that a
+//! pipeline of reads is one call of the keyspace. What writes runs one after
+//! another in the connection's order. What concerns only the connection or the
+//! server needs no keyspace at all, and what looks at many keys walks it.
+
+use fusee::{Decision, Entry, Error, Key, Kind};
+
+use crate::keyspace::Keyspace;
+use crate::reply::Reply;
+use crate::request::Arguments;
+
+pub(crate) mod client;
+pub(crate) mod config;
+pub(crate) mod connection;
+pub(crate) mod docs;
+pub(crate) mod expire;
+pub(crate) mod float;
+pub(crate) mod glob;
+pub(crate) mod info;
+pub(crate) mod key;
+pub(crate) mod number;
+pub(crate) mod read;
+pub(crate) mod server;
+pub(crate) mod string;
+pub mod table;
+
+pub(crate) use crate::request::integer;
+pub use table::{Command, CommandId};
+
+pub(crate) const SYNTAX: &str = "ERR syntax error";
+pub(crate) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
+pub(crate) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+
+/// How a command is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Run {
+    /// Only reads keys that it names: gathered with its neighbours.
+    Read(Read),
+    /// Changes keys that it names.
+    Write(Write),
+    /// Looks at keys that it does not name, or at all.
+    Walk(Walk),
+    /// Concerns the connection or the server.
+    Local(Local),
+    /// Only holds subcommands; its name alone is not enough.
+    Container,
+    /// Redis closes the connection of whoever sends this: a web browser that
+    /// was led here.
+    CloseSilently,
+}
+
+/// Commands that only read the keys they name.
+#[expect(missing_docs, reason = "each is the command of its name")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Read {
+    Get,
+    GetRange,
+    Strlen,
+    MGet,
+    Exists,
+    Touch,
+    Type,
+    Ttl,
+    PTtl,
+    ExpireTime,
+    PExpireTime,
+}
+
+/// Commands that change the keys they name.
+#[expect(missing_docs, reason = "each is the command of its name")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Write {
+    Set,
+    SetNx,
+    SetEx,
+    PSetEx,
+    GetSet,
+    GetDel,
+    GetEx,
+    Del,
+    Append,
+    SetRange,
+    MSet,
+    Incr,
+    Decr,
+    IncrBy,
+    DecrBy,
+    IncrByFloat,
+    Expire,
+    PExpire,
+    ExpireAt,
+    PExpireAt,
+    Persist,
+}
+
+/// Commands that look at keys they do not name.
+#[expect(missing_docs, reason = "each is the command of its name")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Walk {
+    Scan,
+    Keys,
+    RandomKey,
+    DbSize,
+    FlushDb,
+    FlushAll,
+    Info,
+}
+
+/// Commands that concern the connection or the server.
+#[expect(missing_docs, reason = "each is the command of its name")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Local {
+    Ping,
+    Echo,
+    Quit,
+    Select,
+    Auth,
+    Hello,
+    Reset,
+    Time,
+    ClientId,
+    ClientGetName,
+    ClientSetName,
+    ClientSetInfo,
+    ClientInfo,
+    ClientList,
+    ClientNoEvict,
+    ClientNoTouch,
+    ClientHelp,
+    Command,
+    CommandCount,
+    CommandDocs,
+    CommandInfo,
+    CommandList,
+    CommandGetKeys,
+    CommandHelp,
+    ConfigGet,
+    ConfigSet,
+    ConfigResetStat,
+    ConfigRewrite,
+    ConfigHelp,
+    FunctionFlush,
+}
+
+/// One write or walk: what it needs to run.
+pub(crate) struct Call<'a, K> {
+    pub(crate) keyspace: &'a K,
+    pub(crate) command: &'static Command,
+    pub(crate) arguments: Arguments<'a>,
+    pub(crate) database: u8,
+    pub(crate) reply: &'a mut Reply,
+}
+
+impl<'a, K: Keyspace> Call<'a, K> {
+    pub(crate) fn key(&self, index: usize) -> Key<'a> {
+        Key { database: self.database, name: self.arguments.get(index) }
+    }
+
+    /// The argument at `index` as an integer, or an error reply.
+    pub(crate) fn integer(&mut self, index: usize) -> Option<i64> {
+        let value = integer(self.arguments.get(index));
+        if value.is_none() {
+            self.reply.error(NOT_INTEGER);
+        }
+        value
+    }
+
+    pub(crate) fn invalid_expire_time(&mut self) {
+        let name = self.command.name;
+        self.reply.error_fmt(format_args!("ERR invalid expire time in '{name}' command"));
+    }
+
+    /// A conditional write of `key`. Each call of `decide` writes the whole
+    /// reply; only that of the last one remains.
+    pub(crate) async fn update(
+        &mut self,
+        key: Key<'_>,
+        mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>, &mut Reply) -> Decision,
+    ) {
+        let reply = &mut *self.reply;
+        let (mark, errors) = (reply.len(), reply.errors);
+        let result = self
+            .keyspace
+            .update(key, |entry, value| {
+                reply.truncate(mark);
+                reply.errors = errors;
+                decide(entry, value, reply)
+            })
+            .await;
+        if let Err(error) = result {
+            self.reply.truncate(mark);
+            self.reply.errors = errors;
+            refuse(self.reply, error);
+        }
+    }
+
+    pub(crate) fn refuse(&mut self, error: Error) {
+        refuse(self.reply, error);
+    }
+}
+
+/// Runs a command that writes.
+pub(crate) async fn write<K: Keyspace>(write: Write, mut call: Call<'_, K>) {
+    let call = &mut call;
+    match write {
+        Write::Set => string::set(call).await,
+        Write::SetNx => string::setnx(call).await,
+        Write::SetEx => string::setex(call, 1000).await,
+        Write::PSetEx => string::setex(call, 1).await,
+        Write::GetSet => string::getset(call).await,
+        Write::GetDel => string::getdel(call).await,
+        Write::GetEx => string::getex(call).await,
+        Write::Append => string::append(call).await,
+        Write::SetRange => string::setrange(call).await,
+        Write::MSet => string::mset(call).await,
+        Write::Del => key::del(call).await,
+        Write::Incr => number::add(call, 1).await,
+        Write::Decr => number::add(call, -1).await,
+        Write::IncrBy => number::incrby(call).await,
+        Write::DecrBy => number::decrby(call).await,
+        Write::IncrByFloat => number::incrbyfloat(call).await,
+        Write::Expire => expire::expire(call, 1000, true).await,
+        Write::PExpire => expire::expire(call, 1, true).await,
+        Write::ExpireAt => expire::expire(call, 1000, false).await,
+        Write::PExpireAt => expire::expire(call, 1, false).await,
+        Write::Persist => expire::persist(call).await,
+    }
+}
+
+/// The error reply for what the store could not do.
+#[cold]
+pub(crate) fn refuse(reply: &mut Reply, error: Error) {
+    match error {
+        Error::Full | Error::IndexFull => {
+            reply.error("OOM command not allowed when used memory > 'maxmemory'.");
+        }
+        Error::ValueTooLong { .. } => reply.error(TOO_LONG),
+        Error::NodeDown { .. } => reply.error_fmt(format_args!(
+            "ERR {error}; a write may or may not have been applied, read before trying again"
+        )),
+        Error::Conflict { .. } => reply.error_fmt(format_args!(
+            "ERR {error}; a write may have been applied, read before trying again"
+        )),
+        _ => reply.error_fmt(format_args!("ERR {error}")),
+    }
+}
+
+/// Replaces a string.
+pub(crate) fn replace(expires_at_ms: Option<u64>) -> Decision {
+    Decision::Replace { kind: Kind::String, expires_at_ms }
+}
+
+/// Whether a keyword was sent, in whatever case.
+pub(crate) fn is(argument: &[u8], keyword: &str) -> bool {
+    argument.eq_ignore_ascii_case(keyword.as_bytes())
+}

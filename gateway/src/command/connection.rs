@@ -1,0 +1,220 @@
+//! Commands about the connection itself, and what is answered to those that
+//! are none.
+
+use fusee::DATABASES;
+
+use super::{Command, Local, NOT_INTEGER, client, config, docs, integer, is, server};
+use crate::reply::{Protocol, Reply};
+use crate::request::Arguments;
+use crate::session::{Flow, Place, State};
+use crate::shared::REDIS_VERSION;
+
+/// How much of a client's words an error quotes.
+const QUOTE_BYTES_MAX: usize = 128;
+
+/// Runs a command that needs no keyspace.
+pub(crate) fn local(
+    local: Local,
+    state: &mut State,
+    place: &Place,
+    arguments: Arguments<'_>,
+    reply: &mut Reply,
+) -> Flow {
+    match local {
+        Local::Ping => ping(arguments, reply),
+        Local::Echo => reply.bulk(arguments.get(1)),
+        Local::Quit => {
+            reply.ok();
+            return Flow::Close;
+        }
+        Local::Select => select(state, arguments, reply),
+        Local::Auth => auth(arguments, reply),
+        Local::Hello => hello(state, arguments, reply),
+        Local::Reset => reset(state, reply),
+        Local::Time => server::time(reply),
+        Local::FunctionFlush => server::function_flush(arguments, reply),
+        Local::ClientId => reply.integer(state.client.id as i64),
+        Local::ClientGetName => client::getname(state, reply),
+        Local::ClientSetName => client::setname(state, arguments, reply),
+        Local::ClientSetInfo => client::setinfo(state, arguments, reply),
+        Local::ClientInfo => client::info(state, reply),
+        Local::ClientList => client::list(place, arguments, reply),
+        Local::ClientNoEvict | Local::ClientNoTouch => client::switch(arguments, reply),
+        Local::ClientHelp => server::help("CLIENT", reply),
+        Local::Command => docs::all(reply),
+        Local::CommandCount => docs::count(reply),
+        Local::CommandDocs => docs::docs(arguments, reply),
+        Local::CommandInfo => docs::info(arguments, reply),
+        Local::CommandList => docs::list(arguments, reply),
+        Local::CommandGetKeys => docs::getkeys(arguments, reply),
+        Local::CommandHelp => server::help("COMMAND", reply),
+        Local::ConfigGet => config::get(place, arguments, reply),
+        Local::ConfigSet => config::set(place, arguments, reply),
+        Local::ConfigResetStat => config::resetstat(place, reply),
+        Local::ConfigRewrite => config::rewrite(reply),
+        Local::ConfigHelp => server::help("CONFIG", reply),
+    }
+    Flow::More
+}
+
+/// PING [message]
+fn ping(arguments: Arguments<'_>, reply: &mut Reply) {
+    match arguments.len() {
+        1 => reply.simple("PONG"),
+        2 => reply.bulk(arguments.get(1)),
+        _ => reply.error("ERR wrong number of arguments for 'ping' command"),
+    }
+}
+
+/// SELECT index
+fn select(state: &mut State, arguments: Arguments<'_>, reply: &mut Reply) {
+    match integer(arguments.get(1)) {
+        None => reply.error(NOT_INTEGER),
+        Some(index) if i32::try_from(index).is_err() => reply.error_fmt(format_args!(
+            "ERR value is out of range, value must between {} and {}",
+            i32::MIN,
+            i32::MAX
+        )),
+        Some(index) if (0..i64::from(DATABASES)).contains(&index) => {
+            state.database = index as u8;
+            tell(state);
+            reply.ok();
+        }
+        Some(_) => reply.error("ERR DB index is out of range"),
+    }
+}
+
+/// AUTH [user] password. There is one user, and it has no password.
+fn auth(arguments: Arguments<'_>, reply: &mut Reply) {
+    match arguments.len() {
+        2 => reply.error(
+            "ERR AUTH <password> called without any password configured for the default user. \
+             Are you sure your configuration is correct?",
+        ),
+        3 if arguments.get(1) == b"default" => reply.ok(),
+        3 => wrong_password(reply),
+        _ => reply.error(super::SYNTAX),
+    }
+}
+
+fn wrong_password(reply: &mut Reply) {
+    reply.error("WRONGPASS invalid username-password pair or user is disabled.");
+}
+
+/// HELLO [version [AUTH user password] [SETNAME name]]
+fn hello(state: &mut State, arguments: Arguments<'_>, reply: &mut Reply) {
+    let mut protocol = None;
+    if arguments.len() > 1 {
+        protocol = match integer(arguments.get(1)) {
+            Some(2) => Some(Protocol::Resp2),
+            Some(3) => Some(Protocol::Resp3),
+            Some(_) => return reply.error("NOPROTO unsupported protocol version"),
+            None => {
+                return reply.error("ERR Protocol version is not an integer or out of range");
+            }
+        };
+    }
+    let mut user = None;
+    let mut name = None;
+    let mut options = arguments.from(arguments.len().min(2));
+    while let Some(option) = options.next() {
+        if is(option, "auth") && options.len() >= 2 {
+            user = options.next();
+            options.next();
+        } else if is(option, "setname") && options.len() >= 1 {
+            name = options.next();
+            if !name.is_some_and(client::is_name) {
+                return reply.error(client::BAD_NAME);
+            }
+        } else {
+            let text = [b"ERR Syntax error in HELLO option '", option, b"'"].concat();
+            return reply.error_bytes(&text);
+        }
+    }
+    if user.is_some_and(|user| user != b"default") {
+        return wrong_password(reply);
+    }
+    if let Some(name) = name {
+        state.client.names().name = name.to_vec();
+    }
+    if let Some(protocol) = protocol {
+        state.protocol = protocol;
+        reply.protocol = protocol;
+        tell(state);
+    }
+    reply.map(7);
+    reply.bulk(b"server");
+    reply.bulk(b"redis");
+    reply.bulk(b"version");
+    reply.bulk(REDIS_VERSION.as_bytes());
+    reply.bulk(b"proto");
+    reply.integer(protocol_number(state.protocol).into());
+    reply.bulk(b"id");
+    reply.integer(state.client.id as i64);
+    reply.bulk(b"mode");
+    reply.bulk(b"standalone");
+    reply.bulk(b"role");
+    reply.bulk(b"master");
+    reply.bulk(b"modules");
+    reply.array(0);
+}
+
+/// RESET
+fn reset(state: &mut State, reply: &mut Reply) {
+    state.database = 0;
+    state.protocol = Protocol::Resp2;
+    reply.protocol = Protocol::Resp2;
+    state.client.names().name.clear();
+    tell(state);
+    reply.simple("RESET");
+}
+
+fn protocol_number(protocol: Protocol) -> u8 {
+    match protocol {
+        Protocol::Resp2 => 2,
+        Protocol::Resp3 => 3,
+    }
+}
+
+fn tell(state: &State) {
+    state.client.speaks(state.database, protocol_number(state.protocol));
+}
+
+/// What Redis answers to a command that it does not know.
+#[cold]
+pub(crate) fn unknown(arguments: Arguments<'_>, reply: &mut Reply) {
+    let quote = |bytes: &[u8], room: usize| {
+        let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        text[..text.len().min(room)].to_vec()
+    };
+    let mut quoted = Vec::new();
+    for argument in arguments.from(1) {
+        if quoted.len() >= QUOTE_BYTES_MAX {
+            break;
+        }
+        let text = quote(argument, QUOTE_BYTES_MAX - quoted.len());
+        quoted.push(b'\'');
+        quoted.extend(text);
+        quoted.extend_from_slice(b"' ");
+    }
+    let name = quote(arguments.get(0), QUOTE_BYTES_MAX);
+    reply.error_bytes(
+        &[b"ERR unknown command '", &name[..], b"', with args beginning with: ", &quoted].concat(),
+    );
+}
+
+/// What Redis answers to a subcommand that it does not know.
+#[cold]
+pub(crate) fn unknown_subcommand(container: &Command, name: &[u8], reply: &mut Reply) {
+    let name = &name[..name.len().min(QUOTE_BYTES_MAX)];
+    let container = container.name.to_uppercase();
+    reply.error_bytes(
+        &[b"ERR unknown subcommand '", name, b"'. Try ", container.as_bytes(), b" HELP."].concat(),
+    );
+}
+
+#[cold]
+pub(crate) fn wrong_arity(command: &Command, reply: &mut Reply) {
+    let name = command.name;
+    reply.error_fmt(format_args!("ERR wrong number of arguments for '{name}' command"));
+}

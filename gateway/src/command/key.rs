@@ -1,0 +1,189 @@
+//! Commands about keys, whatever their values are.
+
+use super::{Call, NOT_INTEGER, SYNTAX, Walk, glob, info, integer, is};
+use crate::keyspace::Keyspace;
+use crate::session::Place;
+
+/// Keys that one step of KEYS or RANDOMKEY asks the keyspace for.
+const WALK_STEP: usize = 1000;
+/// The largest COUNT that one SCAN passes on; more is more calls.
+const SCAN_COUNT_MAX: i64 = 100_000;
+
+/// DEL key [key ...], UNLINK key [key ...]
+pub(super) async fn del<K: Keyspace>(call: &mut Call<'_, K>) {
+    let mut removed = 0;
+    for index in 1..call.arguments.len() {
+        match call.keyspace.delete(call.key(index)).await {
+            Ok(was_there) => removed += i64::from(was_there),
+            Err(error) => return call.refuse(error),
+        }
+    }
+    call.reply.integer(removed);
+}
+
+/// Runs a command that looks at keys it does not name.
+pub(crate) async fn walk<K: Keyspace>(walk: Walk, mut call: Call<'_, K>, place: &Place) {
+    let call = &mut call;
+    match walk {
+        Walk::Scan => scan(call).await,
+        Walk::Keys => keys(call).await,
+        Walk::RandomKey => randomkey(call, place.random()).await,
+        Walk::DbSize => match call.keyspace.len(call.database).await {
+            Ok(keys) => call.reply.integer(keys as i64),
+            Err(error) => call.refuse(error),
+        },
+        Walk::FlushDb => flush(call, Some(call.database)).await,
+        Walk::FlushAll => flush(call, None).await,
+        Walk::Info => info::info(call, place).await,
+    }
+}
+
+/// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
+async fn scan<K: Keyspace>(call: &mut Call<'_, K>) {
+    let Some(cursor) = cursor(call.arguments.get(1)) else {
+        return call.reply.error("ERR invalid cursor");
+    };
+    let mut count = 10;
+    let mut pattern = None;
+    let mut kind = None;
+    let mut arguments = call.arguments.from(2);
+    while let Some(option) = arguments.next() {
+        let Some(value) = arguments.next() else { return call.reply.error(SYNTAX) };
+        if is(option, "count") {
+            match integer(value) {
+                None => return call.reply.error(NOT_INTEGER),
+                Some(..1) => return call.reply.error(SYNTAX),
+                Some(value) => count = value.min(SCAN_COUNT_MAX) as usize,
+            }
+        } else if is(option, "match") {
+            pattern = Some(value);
+        } else if is(option, "type") {
+            kind = Some(value);
+        } else {
+            return call.reply.error(SYNTAX);
+        }
+    }
+    let mut names = Names::default();
+    let next = call
+        .keyspace
+        .scan(call.database, cursor, count, |name, entry| {
+            if pattern.is_none_or(|pattern| glob::matches(pattern, name))
+                && kind.is_none_or(|kind| is(kind, super::read::kind_name(entry.kind)))
+            {
+                names.push(name);
+            }
+        })
+        .await;
+    match next {
+        Ok(next) => {
+            let mut digits = itoa::Buffer::new();
+            call.reply.array(2);
+            call.reply.bulk(digits.format(next).as_bytes());
+            names.write(call.reply);
+        }
+        Err(error) => call.refuse(error),
+    }
+}
+
+/// A cursor as strtoul reads it: a sign is taken, and nothing at all is 0.
+fn cursor(text: &[u8]) -> Option<u64> {
+    let digits = match text {
+        [] => return Some(0),
+        [b'+' | b'-', digits @ ..] => digits,
+        digits => digits,
+    };
+    let value: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    digits[0].is_ascii_digit().then_some(())?;
+    Some(if text[0] == b'-' { value.wrapping_neg() } else { value })
+}
+
+/// KEYS pattern
+async fn keys<K: Keyspace>(call: &mut Call<'_, K>) {
+    let pattern = call.arguments.get(1);
+    let mut names = Names::default();
+    let mut cursor = 0;
+    loop {
+        let each = |name: &[u8], _: fusee::Entry<'_>| {
+            if glob::matches(pattern, name) {
+                names.push(name);
+            }
+        };
+        match call.keyspace.scan(call.database, cursor, WALK_STEP, each).await {
+            Ok(0) => break,
+            Ok(next) => cursor = next,
+            Err(error) => return call.refuse(error),
+        }
+        // A walk over many keys lets other connections have their turn.
+        tokio::task::yield_now().await;
+    }
+    names.write(call.reply);
+}
+
+/// RANDOMKEY: some key near a random place of the index.
+async fn randomkey<K: Keyspace>(call: &mut Call<'_, K>, random: u64) {
+    let mut cursor = call.keyspace.scan_start(random);
+    let mut from_start = cursor == 0;
+    let mut chosen = None;
+    loop {
+        let mut seen = 0;
+        let each = |name: &[u8], _: fusee::Entry<'_>| {
+            // Each of those seen is chosen alike often.
+            seen += 1;
+            if (random >> 16).is_multiple_of(seen) {
+                chosen = Some(name.to_vec());
+            }
+        };
+        match call.keyspace.scan(call.database, cursor, 16, each).await {
+            Ok(next) => cursor = next,
+            Err(error) => return call.refuse(error),
+        }
+        if chosen.is_some() || (cursor == 0 && from_start) {
+            break;
+        }
+        from_start |= cursor == 0;
+        tokio::task::yield_now().await;
+    }
+    match chosen {
+        Some(name) => call.reply.bulk(&name),
+        None => call.reply.null(),
+    }
+}
+
+/// FLUSHDB [ASYNC | SYNC], FLUSHALL [ASYNC | SYNC]
+async fn flush<K: Keyspace>(call: &mut Call<'_, K>, database: Option<u8>) {
+    let known = match call.arguments.len() {
+        1 => true,
+        2 => ["async", "sync"].iter().any(|mode| is(call.arguments.get(1), mode)),
+        _ => false,
+    };
+    if !known {
+        return call.reply.error(SYNTAX);
+    }
+    match call.keyspace.flush(database).await {
+        Ok(()) => call.reply.ok(),
+        Err(error) => call.refuse(error),
+    }
+}
+
+/// Names collected before their number is known.
+#[derive(Default)]
+struct Names {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Names {
+    fn push(&mut self, name: &[u8]) {
+        self.bytes.extend_from_slice(name);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn write(&self, reply: &mut crate::reply::Reply) {
+        reply.array(self.ends.len());
+        let mut start = 0;
+        for end in &self.ends {
+            reply.bulk(&self.bytes[start..*end]);
+            start = *end;
+        }
+    }
+}

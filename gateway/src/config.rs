@@ -1,0 +1,340 @@
+//! Configuration: flags, then environment, then a file, then defaults.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
+use serde::Deserialize;
+use thiserror::Error;
+
+/// The smallest share of memory that a memory node works with.
+const NODE_BYTES_MIN: u64 = 64 << 20;
+/// The highest replication factor that the protocol was checked for.
+const REPLICAS_MAX: u8 = 4;
+const MEMORY_NODES_MAX: u16 = 256;
+const WORKERS_MAX: usize = 256;
+
+/// What the server runs with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Addresses to listen on.
+    pub bind: Vec<IpAddr>,
+    /// The port; 0 takes any.
+    pub port: u16,
+    /// Threads that serve clients.
+    pub workers: usize,
+    /// Bytes of the embedded memory nodes together.
+    pub memory_bytes: u64,
+    /// Copies of every object.
+    pub replicas: u8,
+    /// Embedded memory nodes.
+    pub memory_nodes: u16,
+    /// Keys whose place each worker remembers.
+    pub index_cache: usize,
+    /// Connections at a time.
+    pub max_clients: usize,
+    /// Seconds after which a silent connection is closed; 0 is never.
+    pub timeout_s: u64,
+    /// Bytes of replies that may wait for one client; with more, it is not read
+    /// from.
+    pub output_limit_bytes: usize,
+    /// The longest unfinished request in bytes.
+    pub query_limit_bytes: usize,
+    /// Seconds that connections have to end after SIGTERM.
+    pub drain_s: u64,
+    /// Where metrics are served.
+    pub metrics_bind: IpAddr,
+    /// Their port; 0 serves none, and `None` takes any that is free.
+    pub metrics_port: Option<u16>,
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// Which are written, as tracing's filters say it.
+    pub log_level: String,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs, one object a line.
+    Json,
+}
+
+/// A number of bytes, as `4GiB`, `512mb` or `1073741824`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "SizeText")]
+pub struct Size(pub u64);
+
+/// Why the configuration is not one, and what to do.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// A flag or variable; also --help and --version, which are no errors.
+    #[error(transparent)]
+    Flags(#[from] clap::Error),
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {path}: {source}; check the path after --config")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is not what it should be.
+    #[error("the configuration file {path} is wrong: {source}")]
+    Parse {
+        /// Which.
+        path: PathBuf,
+        /// Where and why.
+        source: Box<toml::de::Error>,
+    },
+    /// A value, or several together, make no sense.
+    #[error("{0}")]
+    Value(String),
+}
+
+/// A Redis-compatible server whose keys live in FUSEE memory nodes.
+///
+/// Without flags it serves 127.0.0.1:6379 from memory nodes inside this
+/// process: try `redis-cli ping`. Every flag can also be given as the variable
+/// shown beside it, or as `name = value` in the file of --config; flags win
+/// over variables, variables over the file.
+#[derive(Parser)]
+#[command(name = "gateway", version, max_term_width = 100)]
+struct Flags {
+    /// Read settings from a TOML file: the long flags' names, such as `memory = "4GiB"`.
+    #[arg(long, env = "FUSEE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    layer: Layer,
+}
+
+/// The settings that one source gives.
+#[derive(Args, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Layer {
+    /// Addresses to listen on, with commas between; there is no password yet, so
+    /// think before you leave 127.0.0.1 [default: 127.0.0.1]
+    #[arg(long, env = "FUSEE_BIND", value_name = "ADDRESS", value_delimiter = ',')]
+    bind: Option<Vec<IpAddr>>,
+    /// Port for Redis clients; 0 takes any that is free [default: 6379]
+    #[arg(long, env = "FUSEE_PORT")]
+    port: Option<u16>,
+    /// Threads that serve clients [default: one for each processor]
+    #[arg(long, env = "FUSEE_WORKERS", value_name = "COUNT")]
+    workers: Option<usize>,
+    /// Memory of all embedded memory nodes together, such as 4GiB or 512MiB; taken
+    /// from the system as it fills [default: a quarter of this machine's]
+    #[arg(long, env = "FUSEE_MEMORY", value_name = "SIZE")]
+    memory: Option<Size>,
+    /// Copies of every key, each on another memory node, 1 to 4 [default: 1]
+    #[arg(long, env = "FUSEE_REPLICAS", value_name = "COUNT")]
+    replicas: Option<u8>,
+    /// Embedded memory nodes; as many as replicas at least [default: 1]
+    #[arg(long, env = "FUSEE_MEMORY_NODES", value_name = "COUNT")]
+    memory_nodes: Option<u16>,
+    /// Keys whose place each worker remembers, which saves a round trip [default: 262144]
+    #[arg(long, env = "FUSEE_INDEX_CACHE", value_name = "ENTRIES")]
+    index_cache: Option<usize>,
+    /// Clients that may be connected at a time [default: 10000]
+    #[arg(long, env = "FUSEE_MAX_CLIENTS", value_name = "COUNT")]
+    max_clients: Option<usize>,
+    /// Close a connection that was silent for so long; 0 never does [default: 0]
+    #[arg(long, env = "FUSEE_TIMEOUT", value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// Replies that may wait for a client that does not read them; with more it is not
+    /// served until it reads, and closed after a minute [default: 64MiB]
+    #[arg(long, env = "FUSEE_OUTPUT_LIMIT", value_name = "SIZE")]
+    output_limit: Option<Size>,
+    /// After SIGTERM, how long connections may take to end [default: 10]
+    #[arg(long, env = "FUSEE_DRAIN", value_name = "SECONDS")]
+    drain: Option<u64>,
+    /// Address for /metrics, /livez and /readyz [default: 127.0.0.1]
+    #[arg(long, env = "FUSEE_METRICS_BIND", value_name = "ADDRESS")]
+    metrics_bind: Option<IpAddr>,
+    /// Port for /metrics, /livez and /readyz; 0 turns them off [default: 9379]
+    #[arg(long, env = "FUSEE_METRICS_PORT", value_name = "PORT")]
+    metrics_port: Option<u16>,
+    /// How log lines look [default: text]
+    #[arg(long, env = "FUSEE_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+    /// error, warn, info, debug or trace, or a filter such as gateway=debug [default: info]
+    #[arg(long, env = "FUSEE_LOG_LEVEL", value_name = "LEVEL")]
+    log_level: Option<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let system = crate::command::info::system_bytes();
+        Self {
+            bind: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            port: 6379,
+            workers: cores.min(WORKERS_MAX),
+            memory_bytes: if system == 0 { 1 << 30 } else { (system / 4).max(NODE_BYTES_MIN) },
+            replicas: 1,
+            memory_nodes: 1,
+            index_cache: 1 << 18,
+            max_clients: 10_000,
+            timeout_s: 0,
+            output_limit_bytes: 64 << 20,
+            query_limit_bytes: 1 << 30,
+            drain_s: 10,
+            metrics_bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            metrics_port: Some(9379),
+            log_format: LogFormat::Text,
+            log_level: "info".to_owned(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads flags, environment and file.
+    ///
+    /// # Errors
+    /// With what to do about it; also when only --help or --version was asked
+    /// for, as clap's error that prints it.
+    pub fn from_arguments<A, T>(arguments: A) -> Result<Self, ConfigError>
+    where
+        A: IntoIterator<Item = T>,
+        T: Into<std::ffi::OsString> + Clone,
+    {
+        let matches = Flags::command().try_get_matches_from(arguments)?;
+        let flags = Flags::from_arg_matches(&matches)?;
+        let mut config = Self::default();
+        if let Some(path) = flags.config {
+            let text = std::fs::read_to_string(&path)
+                .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+            let layer: Layer = toml::from_str(&text)
+                .map_err(|source| ConfigError::Parse { path, source: Box::new(source) })?;
+            config.lay(layer);
+        }
+        config.lay(flags.layer);
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Puts what a source gives over what there is.
+    fn lay(&mut self, layer: Layer) {
+        fn put<T>(place: &mut T, value: Option<T>) {
+            if let Some(value) = value {
+                *place = value;
+            }
+        }
+        put(&mut self.bind, layer.bind);
+        put(&mut self.port, layer.port);
+        put(&mut self.workers, layer.workers);
+        put(&mut self.memory_bytes, layer.memory.map(|size| size.0));
+        put(&mut self.replicas, layer.replicas);
+        put(&mut self.memory_nodes, layer.memory_nodes);
+        put(&mut self.index_cache, layer.index_cache);
+        put(&mut self.max_clients, layer.max_clients);
+        put(&mut self.timeout_s, layer.timeout);
+        put(&mut self.output_limit_bytes, layer.output_limit.map(|size| size.0 as usize));
+        put(&mut self.drain_s, layer.drain);
+        put(&mut self.metrics_bind, layer.metrics_bind);
+        put(&mut self.metrics_port, layer.metrics_port.map(Some));
+        put(&mut self.log_format, layer.log_format);
+        put(&mut self.log_level, layer.log_level);
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let nodes = self.memory_nodes;
+        let refuse = |text: String| Err(ConfigError::Value(text));
+        if self.bind.is_empty() {
+            return refuse("bind names no address: give one, such as --bind 127.0.0.1".to_owned());
+        }
+        if !(1..=WORKERS_MAX).contains(&self.workers) {
+            return refuse(format!(
+                "workers is {}: choose 1 to {WORKERS_MAX}, best one for each processor",
+                self.workers
+            ));
+        }
+        if !(1..=REPLICAS_MAX).contains(&self.replicas) {
+            return refuse(format!("replicas is {}: choose 1 to {REPLICAS_MAX}", self.replicas));
+        }
+        if !(1..=MEMORY_NODES_MAX).contains(&nodes) {
+            return refuse(format!("memory-nodes is {nodes}: choose 1 to {MEMORY_NODES_MAX}"));
+        }
+        if u16::from(self.replicas) > nodes {
+            return refuse(format!(
+                "{} replicas need as many memory nodes, and there are {nodes}: raise --memory-nodes or lower --replicas",
+                self.replicas
+            ));
+        }
+        let least = u64::from(nodes) * NODE_BYTES_MIN;
+        if self.memory_bytes < least {
+            return refuse(format!(
+                "memory is {} for {nodes} memory nodes: give at least {} (64MiB a node)",
+                Size(self.memory_bytes),
+                Size(least)
+            ));
+        }
+        if self.max_clients == 0 {
+            return refuse("max-clients is 0: give at least 1".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// A size in a file: text or a plain number.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum SizeText {
+    Text(String),
+    Number(u64),
+}
+
+impl TryFrom<SizeText> for Size {
+    type Error = String;
+
+    fn try_from(text: SizeText) -> Result<Self, String> {
+        match text {
+            SizeText::Text(text) => text.parse(),
+            SizeText::Number(bytes) => Ok(Self(bytes)),
+        }
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let shift = match text[end..].trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 0,
+            "k" | "kb" | "kib" => 10,
+            "m" | "mb" | "mib" => 20,
+            "g" | "gb" | "gib" => 30,
+            "t" | "tb" | "tib" => 40,
+            _ => return Err("write a number and a unit, such as 512MiB or 4GiB".to_owned()),
+        };
+        let number: u64 = text[..end]
+            .parse()
+            .map_err(|_| "write a number and a unit, such as 512MiB or 4GiB".to_owned())?;
+        number.checked_mul(1 << shift).map(Self).ok_or_else(|| "that is too large".to_owned())
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+        let unit = units.into_iter().find(|(shift, _)| self.0 >= 1 << shift);
+        match unit {
+            Some((shift, name)) if self.0.is_multiple_of(1 << shift) => {
+                write!(f, "{}{name}", self.0 >> shift)
+            }
+            Some((shift, name)) => {
+                write!(f, "{:.1}{name}", self.0 as f64 / (1_u64 << shift) as f64)
+            }
+            None => write!(f, "{}B", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! The thread that serves no clients: metrics, and whether the workers live.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::http::{Page, serve};
+use crate::metrics::{self, Source};
+use crate::shared::{Shared, unix_ms};
+
+/// A worker that has not come round for so long is stuck. Its sweep runs four
+/// times a second; one huge command may hold it up for seconds.
+const BEAT_MS_MAX: u64 = 15_000;
+
+/// Serves until `ended`.
+pub(crate) async fn run(
+    listener: Option<TcpListener>,
+    shared: Arc<Shared>,
+    sources: Vec<Source>,
+    stopping: watch::Receiver<bool>,
+    mut ended: watch::Receiver<bool>,
+) {
+    let page = move |path: &str| match path {
+        "/metrics" => Some(metrics_page(&shared, &sources)),
+        "/livez" => Some(live(&shared)),
+        "/readyz" if *stopping.borrow() => {
+            Some(Page::text("503 Service Unavailable", "stopping\n"))
+        }
+        "/readyz" => Some(live(&shared)),
+        _ => None,
+    };
+    let serving = async {
+        match listener.map(tokio::net::TcpListener::from_std) {
+            Some(Ok(listener)) => serve(listener, page).await,
+            Some(Err(error)) => tracing::error!(%error, "metrics are not served"),
+            None => {}
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = serving => {}
+        _ = ended.wait_for(|ended| *ended) => {}
+    }
+}
+
+fn metrics_page(shared: &Shared, sources: &[Source]) -> Page {
+    let mut families = metrics::gateway(shared);
+    for source in sources {
+        families.extend(source());
+    }
+    Page {
+        status: "200 OK",
+        content_type: "text/plain; version=0.0.4; charset=utf-8",
+        body: metrics::render(&families),
+    }
+}
+
+fn live(shared: &Shared) -> Page {
+    let now_ms = unix_ms();
+    let is_stuck = |beat: u64| now_ms.saturating_sub(beat) > BEAT_MS_MAX;
+    match shared.stats.iter().position(|worker| is_stuck(worker.beat_ms.get())) {
+        None => Page::text("200 OK", "ok\n"),
+        Some(worker) => Page::text(
+            "503 Service Unavailable",
+            &format!("worker {worker} has not come round for {} s\n", BEAT_MS_MAX / 1000),
+        ),
+    }
+}

@@ -1,0 +1,31 @@
+//! The gateway: a server that speaks RESP to Redis clients and keeps no keys
+//! itself. Everything here sees the store only through [`keyspace::Keyspace`].
+//!
+//! The way of a request: [`server`] starts a worker per core; a worker's
+//! `connection` reads bytes from a socket; `session` finds requests in them
+//! ([`request`]), runs their commands ([`command`]) and appends the replies
+//! ([`reply`]).
+
+#![forbid(unsafe_code)]
+
+mod client;
+pub mod command;
+pub mod config;
+mod connection;
+mod control;
+mod http;
+pub mod keyspace;
+pub mod logging;
+pub mod metrics;
+mod pool;
+pub mod reply;
+pub mod request;
+pub mod server;
+mod session;
+mod settings;
+mod shared;
+pub mod stats;
+pub mod testing;
+mod worker;
+
+pub use server::{Server, StartError, start};

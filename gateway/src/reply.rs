@@ -1,0 +1,274 @@
+//! Replies in RESP2 and RESP3, appended to a buffer that is used again.
+//!
+//! redis-protocol encodes from a tree of owned frames; appending a 64-byte
+//! bulk string directly costs a fraction of building and walking one
+//! (`benches/reply.rs` measures both). So the writer appends, and the tests
+//! decode everything that it writes with redis-protocol.
+
+use std::fmt::{self, Write as _};
+
+/// Which of RESP's versions a connection speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Protocol {
+    /// What every connection begins with.
+    #[default]
+    Resp2,
+    /// After `HELLO 3`.
+    Resp3,
+}
+
+/// What may follow the first byte of an error reply's text: the kinds that
+/// metrics tell apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum ErrorKind {
+    /// Anything without a prefix of its own.
+    Err,
+    /// The value is of another type.
+    WrongType,
+    /// The pool is full.
+    Oom,
+    /// HELLO asked for an unknown version.
+    NoProto,
+    /// A wrong user name or password.
+    WrongPass,
+    /// A command before AUTH.
+    NoAuth,
+}
+
+impl ErrorKind {
+    /// How many kinds there are.
+    pub const COUNT: usize = 6;
+    /// All of them.
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::Err, Self::WrongType, Self::Oom, Self::NoProto, Self::WrongPass, Self::NoAuth];
+
+    /// As it stands in the reply.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Err => "ERR",
+            Self::WrongType => "WRONGTYPE",
+            Self::Oom => "OOM",
+            Self::NoProto => "NOPROTO",
+            Self::WrongPass => "WRONGPASS",
+            Self::NoAuth => "NOAUTH",
+        }
+    }
+
+    fn of(text: &str) -> Self {
+        let prefix = text.split(' ').next().unwrap_or_default();
+        Self::ALL.into_iter().find(|kind| kind.prefix() == prefix).unwrap_or(Self::Err)
+    }
+}
+
+/// The replies of one batch of requests.
+#[derive(Debug, Default)]
+pub struct Reply {
+    out: Vec<u8>,
+    /// The version in which to write.
+    pub protocol: Protocol,
+    /// How many errors were written, by kind; whoever reports them clears this.
+    pub errors: [u32; ErrorKind::COUNT],
+}
+
+impl Reply {
+    /// Appends to `out`.
+    pub fn new(out: Vec<u8>, protocol: Protocol) -> Self {
+        Self { out, protocol, errors: [0; ErrorKind::COUNT] }
+    }
+
+    /// What has been written.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.out
+    }
+
+    /// How many bytes have been written; a mark for [`Self::truncate`].
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Whether nothing has been written.
+    pub fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    /// Takes back what was written after `mark`.
+    #[inline]
+    pub fn truncate(&mut self, mark: usize) {
+        self.out.truncate(mark);
+    }
+
+    /// Whether the connection speaks RESP3.
+    pub fn is_resp3(&self) -> bool {
+        self.protocol == Protocol::Resp3
+    }
+
+    /// `+OK`.
+    #[inline]
+    pub fn ok(&mut self) {
+        self.out.extend_from_slice(b"+OK\r\n");
+    }
+
+    /// A simple string; `text` has no line end in it.
+    #[inline]
+    pub fn simple(&mut self, text: &str) {
+        self.out.push(b'+');
+        self.out.extend_from_slice(text.as_bytes());
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// An error: its prefix, a blank and the text. Line ends become blanks.
+    #[cold]
+    pub fn error(&mut self, text: &str) {
+        self.error_bytes(text.as_bytes());
+    }
+
+    /// An error with a formatted text.
+    #[cold]
+    pub fn error_fmt(&mut self, text: fmt::Arguments<'_>) {
+        let mut line = String::new();
+        line.write_fmt(text).expect("a String takes all that is written");
+        self.error_bytes(line.as_bytes());
+    }
+
+    /// An error that may quote any bytes of the client's.
+    #[cold]
+    pub fn error_bytes(&mut self, text: &[u8]) {
+        let end = text.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
+        let prefix = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+        let kind = ErrorKind::of(std::str::from_utf8(prefix).unwrap_or_default());
+        self.errors[kind as usize] += 1;
+        self.out.push(b'-');
+        self.out.extend(
+            text[..end].iter().map(|byte| if b"\r\n".contains(byte) { b' ' } else { *byte }),
+        );
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// An integer.
+    #[inline]
+    pub fn integer(&mut self, value: i64) {
+        self.header(b':', value);
+    }
+
+    /// A bulk string.
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.out.reserve(bytes.len() + 32);
+        self.header(b'$', bytes.len() as i64);
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// A bulk string that holds a number.
+    pub fn bulk_integer(&mut self, value: i64) {
+        let mut digits = itoa::Buffer::new();
+        self.bulk(digits.format(value).as_bytes());
+    }
+
+    /// The absence of a value.
+    #[inline]
+    pub fn null(&mut self) {
+        self.out.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"$-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// The absence of an array.
+    pub fn null_array(&mut self) {
+        self.out.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"*-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// The header of an array of `count` replies.
+    #[inline]
+    pub fn array(&mut self, count: usize) {
+        self.header(b'*', count as i64);
+    }
+
+    /// The header of `pairs` keys and values, flat in RESP2.
+    pub fn map(&mut self, pairs: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.header(b'*', pairs as i64 * 2),
+            Protocol::Resp3 => self.header(b'%', pairs as i64),
+        }
+    }
+
+    /// The header of a set of `count` replies, an array in RESP2.
+    pub fn set(&mut self, count: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.header(b'*', count as i64),
+            Protocol::Resp3 => self.header(b'~', count as i64),
+        }
+    }
+
+    /// The header of a message that nobody asked for, an array in RESP2.
+    pub fn push(&mut self, count: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.header(b'*', count as i64),
+            Protocol::Resp3 => self.header(b'>', count as i64),
+        }
+    }
+
+    /// A double, a bulk string in RESP2.
+    pub fn double(&mut self, value: f64) {
+        let text = if value.is_infinite() {
+            String::from(if value > 0.0 { "inf" } else { "-inf" })
+        } else if value.is_nan() {
+            String::from("nan")
+        } else {
+            format!("{value}")
+        };
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text.as_bytes()),
+            Protocol::Resp3 => {
+                self.out.push(b',');
+                self.out.extend_from_slice(text.as_bytes());
+                self.out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+
+    /// A boolean, 1 or 0 in RESP2.
+    pub fn boolean(&mut self, value: bool) {
+        match self.protocol {
+            Protocol::Resp2 => self.integer(i64::from(value)),
+            Protocol::Resp3 => {
+                self.out.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" });
+            }
+        }
+    }
+
+    /// Text for a person to read, a bulk string in RESP2.
+    pub fn verbatim(&mut self, text: &[u8]) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(text),
+            Protocol::Resp3 => {
+                self.header(b'=', text.len() as i64 + 4);
+                self.out.extend_from_slice(b"txt:");
+                self.out.extend_from_slice(text);
+                self.out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+
+    /// Bytes that are a whole reply already.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn header(&mut self, first: u8, value: i64) {
+        let mut digits = itoa::Buffer::new();
+        self.out.push(first);
+        self.out.extend_from_slice(digits.format(value).as_bytes());
+        self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests;

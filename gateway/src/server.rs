@@ -1,0 +1,289 @@
+//! From a configuration to a running server and back.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use thiserror::Error;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::control;
+use crate::keyspace::Keyspace;
+use crate::metrics::Source;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::worker::{Limits, Worker};
+
+/// Connections that may wait to be accepted; the system's own limit applies too.
+const BACKLOG: i32 = 4096;
+
+/// Why the server did not start, and what to do.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Somebody else listens there.
+    #[error(
+        "{address} is in use: stop the server that listens there (`ss -ltnp 'sport = :{}'` names it) or choose another port by --port",
+        address.port()
+    )]
+    InUse {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// Somebody else serves there what should be our metrics.
+    #[error(
+        "{address} is in use: choose another port for metrics by --metrics-port, or 0 for none"
+    )]
+    MetricsInUse {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The system does not let us listen there.
+    #[error(
+        "cannot listen on {address}: {source}; choose an address of this machine by --bind and a port that you may use by --port"
+    )]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start worker {worker}: {source}; ask for fewer by --workers")]
+    Thread {
+        /// Which.
+        worker: usize,
+        /// Why.
+        source: io::Error,
+    },
+    /// A worker's keyspace could not be had.
+    #[error("worker {worker} has no store: {reason}")]
+    Store {
+        /// Which.
+        worker: usize,
+        /// Why, and what to do.
+        reason: String,
+    },
+}
+
+/// A running server. Dropping it does not stop it; [`Server::stop`] does.
+#[derive(Debug)]
+pub struct Server {
+    addresses: Vec<SocketAddr>,
+    metrics_address: Option<SocketAddr>,
+    workers: Vec<JoinHandle<()>>,
+    control: Option<JoinHandle<()>>,
+    ended: watch::Sender<bool>,
+    stop: Arc<watch::Sender<bool>>,
+}
+
+/// Starts listening and serving. `keyspace` makes each worker's keyspace, on
+/// that worker's thread; `sources` give metrics beside the gateway's own.
+///
+/// # Errors
+/// An address is taken, or a worker cannot run; then nothing is left running.
+pub fn start<K, F>(config: &Config, sources: Vec<Source>, keyspace: F) -> Result<Server, StartError>
+where
+    K: Keyspace + 'static,
+    F: Fn(usize) -> Result<K, String> + Send + Sync + 'static,
+{
+    let (addresses, mut listeners) = listen(config)?;
+    let metrics_listener = listen_for_metrics(config)?;
+    let metrics_address = metrics_listener.as_ref().and_then(|one| one.local_addr().ok());
+    let settings = Settings::new(config.max_clients, config.timeout_s);
+    let port = addresses.first().map_or(config.port, SocketAddr::port);
+    settings.tell("port", port.to_string());
+    settings.tell("maxmemory", config.memory_bytes.to_string());
+    let bind: Vec<String> = config.bind.iter().map(ToString::to_string).collect();
+    settings.tell("bind", bind.join(" "));
+    let shared = Arc::new(Shared::new(settings, config.workers, port));
+    let (stop, _) = watch::channel(false);
+    let (ended, control_ended) = watch::channel(false);
+    let mut server = Server {
+        addresses,
+        metrics_address,
+        workers: Vec::new(),
+        control: None,
+        ended,
+        stop: Arc::new(stop),
+    };
+    let keyspace = Arc::new(keyspace);
+    let (report, reports) = std::sync::mpsc::channel();
+    for index in 0..config.workers {
+        let listeners = listeners.remove(0);
+        let (shared, keyspace, report) = (shared.clone(), keyspace.clone(), report.clone());
+        let stopped = server.stop.subscribe();
+        let limits = Limits {
+            output_bytes: config.output_limit_bytes,
+            query_bytes: config.query_limit_bytes,
+        };
+        let drain = Duration::from_secs(config.drain_s);
+        let body = move || {
+            let prepared = Builder::new_current_thread()
+                .enable_all()
+                .build_local(LocalOptions::default())
+                .map_err(|error| error.to_string())
+                .and_then(|runtime| {
+                    // A store may need the runtime's driver when it is made.
+                    let keyspace = runtime.block_on(async { keyspace(index) })?;
+                    Ok((runtime, keyspace))
+                });
+            let (runtime, keyspace) = match prepared {
+                Ok(prepared) => prepared,
+                Err(reason) => {
+                    let _ = report.send(Err((index, reason)));
+                    return;
+                }
+            };
+            let worker = Worker::new(keyspace, shared, index, limits);
+            let _ = report.send(Ok(()));
+            drop(report);
+            if let Err(error) = runtime.block_on(worker.run(listeners, stopped, drain)) {
+                tracing::error!(worker = index, %error, "a worker ended");
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(body);
+        match thread {
+            Ok(thread) => server.workers.push(thread),
+            Err(source) => {
+                server.end();
+                return Err(StartError::Thread { worker: index, source });
+            }
+        }
+    }
+    drop(report);
+    for report in reports {
+        if let Err((worker, reason)) = report {
+            server.end();
+            return Err(StartError::Store { worker, reason });
+        }
+    }
+    let stopping = server.stop.subscribe();
+    let body = move || {
+        let runtime =
+            Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        match runtime {
+            Ok(runtime) => runtime.block_on(control::run(
+                metrics_listener,
+                shared,
+                sources,
+                stopping,
+                control_ended,
+            )),
+            Err(error) => tracing::error!(%error, "metrics are not served"),
+        }
+    };
+    match std::thread::Builder::new().name("control".to_owned()).spawn(body) {
+        Ok(thread) => server.control = Some(thread),
+        Err(source) => {
+            let worker = server.workers.len();
+            server.end();
+            return Err(StartError::Thread { worker, source });
+        }
+    }
+    Ok(server)
+}
+
+impl Server {
+    /// Where it listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Where /metrics is.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
+    }
+
+    /// Something to stop it by from elsewhere.
+    pub fn stopper(&self) -> impl Fn() + Send + Sync + use<> {
+        let stop = self.stop.clone();
+        move || {
+            stop.send_replace(true);
+        }
+    }
+
+    /// Begins to drain: no new connections, and each one ends once it has
+    /// nothing left to do.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Waits until all workers have ended.
+    pub fn join(mut self) {
+        for worker in self.workers.drain(..) {
+            if worker.join().is_err() {
+                tracing::error!("a worker panicked");
+            }
+        }
+        self.ended.send_replace(true);
+        if let Some(control) = self.control.take()
+            && control.join().is_err()
+        {
+            tracing::error!("the control thread panicked");
+        }
+    }
+
+    fn end(self) {
+        self.stop();
+        self.join();
+    }
+}
+
+/// Binds every address once for each worker; the system spreads connections.
+fn listen(config: &Config) -> Result<(Vec<SocketAddr>, Vec<Vec<TcpListener>>), StartError> {
+    let mut addresses = Vec::new();
+    let mut listeners: Vec<Vec<TcpListener>> = (0..config.workers).map(|_| Vec::new()).collect();
+    for ip in &config.bind {
+        let mut address = SocketAddr::new(*ip, config.port);
+        // With SO_REUSEPORT the system would let two servers share the port and
+        // split the clients between them; so ask without it first.
+        if config.port != 0 {
+            bind(address, false)?;
+        }
+        for listeners in &mut listeners {
+            let listener = bind(address, true)?;
+            address =
+                listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
+            listeners.push(listener);
+        }
+        addresses.push(address);
+    }
+    Ok((addresses, listeners))
+}
+
+fn listen_for_metrics(config: &Config) -> Result<Option<TcpListener>, StartError> {
+    match config.metrics_port {
+        Some(0) => Ok(None),
+        port => {
+            let address = SocketAddr::new(config.metrics_bind, port.unwrap_or(0));
+            match bind(address, false) {
+                Err(StartError::InUse { address }) => Err(StartError::MetricsInUse { address }),
+                other => other.map(Some),
+            }
+        }
+    }
+}
+
+fn bind(address: SocketAddr, shared: bool) -> Result<TcpListener, StartError> {
+    let listen = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(shared)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    };
+    listen().map_err(|source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => StartError::InUse { address },
+        _ => StartError::Listen { address, source },
+    })
+}

@@ -1,0 +1,369 @@
+//! A connection without its socket: bytes come in, replies are appended.
+//!
+//! Whoever drives sockets calls [`Session::load`] after a read, then
+//! [`Session::step`] until nothing is left, and sends what has been written.
+//! Everything else about sockets is the driver's.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use fusee::Key;
+
+use crate::client::Client;
+use crate::command::read::{Answers, Gathered, gather};
+use crate::command::table::{self, COMMANDS};
+use crate::command::{Call, CommandId, Run, connection, key, write};
+use crate::keyspace::Keyspace;
+use crate::reply::{Protocol, Reply};
+use crate::request::{Arguments, Frame, Limits, Next, ProtocolError, Requests};
+use crate::shared::Shared;
+use crate::stats::WorkerStats;
+
+/// Requests that one turn of a connection takes, so that others have theirs.
+/// Twice the deepest pipeline that clients commonly use.
+const FRAMES_PER_TURN: usize = 128;
+/// Keys in one read of the keyspace, which bounds what it holds at once.
+const KEYS_PER_READ: usize = 512;
+/// Writes whose keys are announced to the keyspace together: enough to hide a
+/// cache miss behind the others, few enough to stay in the cache.
+const KEYS_PER_PREFETCH: usize = 16;
+
+/// What a worker's commands see of the server.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stats: Arc<WorkerStats>,
+    random: Cell<u64>,
+}
+
+impl Place {
+    pub(crate) fn new(shared: Arc<Shared>, stats: Arc<WorkerStats>, seed: u64) -> Self {
+        Self { shared, stats, random: Cell::new(seed | 1) }
+    }
+
+    /// The next number of a sequence that nobody needs to be unable to guess.
+    pub(crate) fn random(&self) -> u64 {
+        let mut value = self.random.get();
+        value ^= value << 13;
+        value ^= value >> 7;
+        value ^= value << 17;
+        self.random.set(value);
+        value.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+/// What a client has told of itself that changes how it is served.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) client: Arc<Client>,
+    pub(crate) database: u8,
+    pub(crate) protocol: Protocol,
+    pub(crate) authenticated: bool,
+}
+
+/// What the driver does after a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flow {
+    /// There are more requests to run.
+    More,
+    /// Everything that was loaded has run.
+    Done,
+    /// Send what has been written and close.
+    Close,
+    /// Close at once.
+    Abort,
+}
+
+/// A complete request and its command.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    frame: Frame,
+    command: Option<CommandId>,
+    round_trips: u32,
+}
+
+/// A connection's place in its requests.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) state: State,
+    requests: Requests,
+    jobs: Vec<Job>,
+    /// The first of `jobs` that has not run, and that is not yet prefetched.
+    next: usize,
+    prefetched: usize,
+    /// What was found after the last of `jobs`.
+    broken: Option<ProtocolError>,
+    // Kept only for their memory.
+    keys: Vec<Key<'static>>,
+    gathered: Vec<Gathered>,
+}
+
+impl Session {
+    pub(crate) fn new(client: Arc<Client>) -> Self {
+        Self {
+            state: State {
+                client,
+                database: 0,
+                protocol: Protocol::default(),
+                authenticated: true,
+            },
+            requests: Requests::default(),
+            jobs: Vec::new(),
+            next: 0,
+            prefetched: 0,
+            broken: None,
+            keys: Vec::new(),
+            gathered: Vec::new(),
+        }
+    }
+
+    /// Takes the complete requests that `input` holds, as many as one turn
+    /// may. Whether there is anything to run.
+    pub(crate) fn load(&mut self, input: &mut [u8]) -> bool {
+        debug_assert!(self.next == self.jobs.len(), "the last turn has ended");
+        self.jobs.clear();
+        (self.next, self.prefetched) = (0, 0);
+        let limits = Limits::new(self.state.authenticated);
+        while self.jobs.len() < FRAMES_PER_TURN && self.broken.is_none() {
+            match self.requests.next(input, limits) {
+                Ok(Next::Frame(frame)) => {
+                    let name = self.requests.arguments(input, frame).get(0);
+                    self.jobs.push(Job { frame, command: table::find(name), round_trips: 0 });
+                }
+                Ok(Next::Incomplete) => break,
+                Err(error) => self.broken = Some(error),
+            }
+        }
+        !self.jobs.is_empty() || self.broken.is_some()
+    }
+
+    /// Runs the next requests: all reads up to the next that is none, or one
+    /// other.
+    pub(crate) async fn step<K: Keyspace>(
+        &mut self,
+        keyspace: &K,
+        place: &Place,
+        input: &[u8],
+        reply: &mut Reply,
+    ) -> Flow {
+        let Some(&Job { frame, command, .. }) = self.jobs.get(self.next) else {
+            return self.end(place, reply);
+        };
+        let arguments = self.requests.arguments(input, frame);
+        let Some(mut id) = command else {
+            self.next += 1;
+            connection::unknown(arguments, reply);
+            return Flow::More;
+        };
+        let mut command = &COMMANDS[usize::from(id)];
+        if let Run::Read(_) = command.run
+            && command.takes(arguments.len())
+        {
+            self.reads(keyspace, place, input, reply).await;
+            return Flow::More;
+        }
+        let has_subcommands = command.run == Run::Container
+            || command.run == Run::Local(crate::command::Local::Command);
+        if has_subcommands && arguments.len() > 1 {
+            let Some(found) = table::find_subcommand(id, arguments.get(1)) else {
+                self.next += 1;
+                connection::unknown_subcommand(command, arguments.get(1), reply);
+                return Flow::More;
+            };
+            id = found;
+            command = &COMMANDS[usize::from(id)];
+            self.jobs[self.next].command = Some(id);
+        }
+        if command.run == Run::CloseSilently {
+            return Flow::Abort;
+        }
+        if !command.takes(arguments.len()) || command.run == Run::Container {
+            self.next += 1;
+            connection::wrong_arity(command, reply);
+            place.stats.commands[usize::from(id)].failed.add(1);
+            return Flow::More;
+        }
+        if matches!(command.run, Run::Write(_)) && self.next >= self.prefetched {
+            self.prefetch(keyspace, input);
+        }
+        let arguments = self.requests.arguments(input, frame);
+        let errors = reply.errors;
+        let database = self.state.database;
+        let mut flow = Flow::More;
+        match command.run {
+            Run::Write(run) => {
+                let call = Call { keyspace, command, arguments, database, reply };
+                let round_trips = counted(keyspace, write(run, call)).await;
+                self.jobs[self.next].round_trips = round_trips;
+            }
+            Run::Walk(run) => {
+                let call = Call { keyspace, command, arguments, database, reply };
+                let round_trips = counted(keyspace, key::walk(run, call, place)).await;
+                self.jobs[self.next].round_trips = round_trips;
+            }
+            Run::Local(run) => {
+                flow = connection::local(run, &mut self.state, place, arguments, reply);
+            }
+            Run::Read(_) | Run::Container | Run::CloseSilently => {}
+        }
+        if reply.errors != errors {
+            place.stats.commands[usize::from(id)].failed.add(1);
+        }
+        self.next += 1;
+        flow
+    }
+
+    /// Everything loaded has run.
+    fn end(&mut self, place: &Place, reply: &mut Reply) -> Flow {
+        let Some(error) = self.broken else { return Flow::Done };
+        place.stats.protocol_errors.add(1);
+        reply.error_fmt(format_args!("ERR {error}"));
+        Flow::Close
+    }
+
+    /// Runs reads, up to the first request that is none.
+    async fn reads<K: Keyspace>(
+        &mut self,
+        keyspace: &K,
+        place: &Place,
+        input: &[u8],
+        reply: &mut Reply,
+    ) {
+        let first = self.next;
+        let mut keys: Vec<Key<'_>> = std::mem::take(&mut self.keys);
+        self.gathered.clear();
+        for job in &self.jobs[first..] {
+            let Some(id) = job.command else { break };
+            let command = &COMMANDS[usize::from(id)];
+            let arguments = self.requests.arguments(input, job.frame);
+            let Run::Read(read) = command.run else { break };
+            if !command.takes(arguments.len()) || keys.len() >= KEYS_PER_READ {
+                break;
+            }
+            self.gathered.push(gather(read, arguments, self.state.database, &mut keys));
+        }
+        let errors = reply.errors;
+        let mut answers = Answers::new(&self.gathered, reply, || keyspace.now_ms());
+        let mut round_trips = 0;
+        for keys in keys.chunks(KEYS_PER_READ) {
+            let read = keyspace.read(keys, |_, entry| answers.take(entry));
+            round_trips += counted(keyspace, read).await;
+        }
+        let lookups = answers.end();
+        place.stats.hits.add(lookups.hits);
+        place.stats.misses.add(lookups.misses);
+        self.next = first + self.gathered.len();
+        for job in &mut self.jobs[first..self.next] {
+            job.round_trips = round_trips;
+        }
+        if reply.errors != errors
+            && let Some(id) = self.jobs[first].command
+        {
+            place.stats.commands[usize::from(id)].failed.add(1);
+        }
+        self.keys = recycle(keys);
+    }
+
+    /// Announces the keys of the writes that follow.
+    fn prefetch<K: Keyspace>(&mut self, keyspace: &K, input: &[u8]) {
+        let database = self.state.database;
+        let mut keys: Vec<Key<'_>> = std::mem::take(&mut self.keys);
+        let mut end = self.next;
+        for job in &self.jobs[self.next..] {
+            let Some(id) = job.command else { break };
+            let command = &COMMANDS[usize::from(id)];
+            let Run::Write(_) = command.run else { break };
+            let arguments: Arguments<'_> = self.requests.arguments(input, job.frame);
+            if keys.len() >= KEYS_PER_PREFETCH {
+                break;
+            }
+            let room = KEYS_PER_PREFETCH - keys.len();
+            let places = command.key_places(arguments.len()).take(room);
+            keys.extend(places.map(|place| Key { database, name: arguments.get(place) }));
+            end += 1;
+        }
+        if !keys.is_empty() {
+            keyspace.prefetch(&keys);
+        }
+        self.prefetched = end.max(self.next + 1);
+        self.keys = recycle(keys);
+    }
+
+    /// Counts the turn that has ended.
+    pub(crate) fn count(&self, place: &Place, reply: &Reply, elapsed_ns: u64) {
+        let stats = &place.stats;
+        let bucket = WorkerStats::latency_bucket(elapsed_ns);
+        for job in &self.jobs[..self.next] {
+            if let Some(command) = job.command {
+                stats.call(command, bucket, elapsed_ns, job.round_trips);
+            }
+        }
+        stats.batches.add(1);
+        if reply.errors != [0; crate::reply::ErrorKind::COUNT] {
+            for (counter, errors) in stats.errors.iter().zip(reply.errors) {
+                counter.add(u64::from(errors));
+            }
+        }
+    }
+
+    /// The command that was loaded last.
+    pub(crate) fn last_command(&self) -> Option<CommandId> {
+        self.jobs.last().and_then(|job| job.command)
+    }
+
+    /// Drops what has run from the front of `input`.
+    pub(crate) fn compact(&mut self, input: &mut Vec<u8>) {
+        self.jobs.clear();
+        self.next = 0;
+        self.requests.compact(input);
+    }
+
+    /// How many more bytes the argument that is arriving needs.
+    pub(crate) fn wanted(&self, input: &[u8]) -> usize {
+        self.requests.wanted(input)
+    }
+}
+
+/// Waits for an operation and counts the round trips that it made: between the
+/// beginning and the end of a poll nothing else runs on this thread.
+#[inline]
+async fn counted<K: Keyspace>(keyspace: &K, operation: impl Future<Output = ()>) -> u32 {
+    let mut operation = pin!(operation);
+    let mut round_trips = 0;
+    std::future::poll_fn(|context| {
+        let before = keyspace.round_trips();
+        let poll = operation.as_mut().poll(context);
+        round_trips += keyspace.round_trips().wrapping_sub(before);
+        match poll {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await;
+    u32::try_from(round_trips).unwrap_or(u32::MAX)
+}
+
+/// Empties a list of keys and keeps its memory: collecting an empty iterator
+/// over a list into a list of elements of one size happens in place.
+#[inline]
+fn recycle(mut keys: Vec<Key<'_>>) -> Vec<Key<'static>> {
+    keys.clear();
+    keys.into_iter().map(|_| Key { database: 0, name: &[] }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recycling_keeps_the_memory() {
+        let name = vec![1, 2, 3];
+        let keys: Vec<Key<'_>> = vec![Key { database: 0, name: &name }; 100];
+        let capacity = keys.capacity();
+        let recycled = recycle(keys);
+        assert!(recycled.is_empty());
+        assert_eq!(recycled.capacity(), capacity);
+    }
+}

@@ -1,0 +1,171 @@
+//! One worker: a thread with its own runtime, listeners and keyspace. Nothing
+//! on the way from a request to its reply is shared with another worker.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tracing::{debug, info, warn};
+
+use crate::connection::{self, End, Link};
+use crate::keyspace::Keyspace;
+use crate::pool::BufferPool;
+use crate::session::Place;
+use crate::shared::{Shared, unix_ms};
+
+/// How often connections are looked over for silence and for stalled replies.
+const SWEEP: Duration = Duration::from_millis(250);
+/// Redis closes a client that stays above its soft limit for this long.
+const STALLED_MS_MAX: u64 = 60_000;
+/// How long to wait after the system refused a connection (out of files).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// What the tasks of one worker share.
+pub(crate) struct Worker<K> {
+    pub(crate) keyspace: K,
+    pub(crate) place: Place,
+    pub(crate) clock: quanta::Clock,
+    pub(crate) buffers: BufferPool,
+    pub(crate) limits: Limits,
+    links: RefCell<HashMap<u64, Rc<Link>>>,
+    /// The time of day at the last sweep, near enough for idle times.
+    pub(crate) coarse_ms: Cell<u64>,
+}
+
+/// What one connection may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Replies that wait for the client; with more, it is not read from.
+    pub(crate) output_bytes: usize,
+    /// An unfinished request; with more, it is closed.
+    pub(crate) query_bytes: usize,
+}
+
+impl<K: Keyspace + 'static> Worker<K> {
+    pub(crate) fn new(keyspace: K, shared: Arc<Shared>, index: usize, limits: Limits) -> Rc<Self> {
+        let stats = shared.stats[index].clone();
+        stats.beat_ms.set(unix_ms());
+        let seed = unix_ms() ^ ((index as u64 + 1) << 48);
+        Rc::new(Self {
+            keyspace,
+            place: Place::new(shared, stats, seed),
+            clock: quanta::Clock::new(),
+            buffers: BufferPool::default(),
+            limits,
+            links: RefCell::default(),
+            coarse_ms: Cell::new(unix_ms()),
+        })
+    }
+
+    /// Serves until told to stop, then until the last connection has ended or
+    /// `drain` is over.
+    pub(crate) async fn run(
+        self: Rc<Self>,
+        listeners: Vec<std::net::TcpListener>,
+        mut stop: watch::Receiver<bool>,
+        drain: Duration,
+    ) -> std::io::Result<()> {
+        let mut tasks = vec![
+            tokio::task::spawn_local(self.clone().maintain()),
+            tokio::task::spawn_local(self.clone().sweep()),
+        ];
+        for listener in listeners {
+            let listener = TcpListener::from_std(listener)?;
+            tasks.push(tokio::task::spawn_local(self.clone().accept(listener)));
+        }
+        // The sender lives as long as the server; when it is gone, so are we.
+        let _ = stop.wait_for(|stop| *stop).await;
+        // Dropping the acceptors closes their listeners.
+        tasks.drain(2..).for_each(|task| task.abort());
+        let links: Vec<_> = self.links.borrow().values().cloned().collect();
+        links.iter().for_each(|link| link.ask(End::Drain));
+        let ended = async {
+            while !self.links.borrow().is_empty() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        if tokio::time::timeout(drain, ended).await.is_err() {
+            let left = self.links.borrow().len();
+            warn!(connections = left, "closing connections that did not end in time");
+        }
+        Ok(())
+    }
+
+    async fn accept(self: Rc<Self>, listener: TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, address)) => self.admit(stream, address),
+                Err(error) => {
+                    warn!(%error, "a connection was not accepted; raise the limit of open files if this repeats");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn admit(self: &Rc<Self>, stream: TcpStream, address: std::net::SocketAddr) {
+        let shared = &self.place.shared;
+        let stats = &self.place.stats;
+        // Without this, a reply waits for the client's delayed acknowledgement.
+        if let Err(error) = stream.set_nodelay(true) {
+            debug!(%error, "the connection ended before it began");
+            return;
+        }
+        let Ok(local) = stream.local_addr() else { return };
+        let limit = shared.settings.max_clients();
+        let Some(client) = shared.clients.connect(address, local, unix_ms(), limit) else {
+            stats.connections_rejected.add(1);
+            // The socket's buffer is empty, so this fits or the client is gone.
+            let _ = stream.try_write(TOO_MANY);
+            return;
+        };
+        stats.connections.add(1);
+        let link = Rc::new(Link::new(client.clone()));
+        self.links.borrow_mut().insert(client.id, link.clone());
+        tokio::task::spawn_local(connection::serve(self.clone(), stream, link));
+    }
+
+    /// Forgets a connection that has ended.
+    pub(crate) fn forget(&self, link: &Link) {
+        self.links.borrow_mut().remove(&link.client.id);
+        self.place.shared.clients.disconnect(link.client.id);
+        self.place.stats.connections_closed.add(1);
+    }
+
+    /// Closes connections that are silent or do not read.
+    async fn sweep(self: Rc<Self>) {
+        let mut ticks = tokio::time::interval(SWEEP);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let now_ms = unix_ms();
+            self.coarse_ms.set(now_ms);
+            self.place.stats.beat_ms.set(now_ms);
+            let timeout_s = self.place.shared.settings.timeout_s();
+            for link in self.links.borrow().values() {
+                let id = link.client.id;
+                if link.stalled_ms(now_ms) > STALLED_MS_MAX {
+                    info!(client = id, "closing a connection that does not read its replies");
+                    self.place.stats.slow_reader_closed.add(1);
+                    link.ask(End::Now);
+                } else if timeout_s > 0 && link.is_idle(now_ms, timeout_s * 1000) {
+                    debug!(client = id, "closing an idle connection");
+                    self.place.stats.idle_closed.add(1);
+                    link.ask(End::Now);
+                }
+            }
+        }
+    }
+
+    async fn maintain(self: Rc<Self>) {
+        loop {
+            let pause = self.keyspace.maintain().await;
+            tokio::time::sleep(pause.max(Duration::from_micros(100))).await;
+        }
+    }
+}
