@@ -3,4 +3,6 @@
 
 pub mod bench;
 pub mod process;
+pub mod random;
+pub mod resp;
 pub mod server;

@@ -5,27 +5,26 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::run::{self, answers, program, root, scratch};
+use crate::run::{self, answers, output_of, program, root, scratch};
 
 /// Registries fail now and then.
 const INSTALL_ATTEMPTS: usize = 3;
 const INSTALL_LIMIT: Duration = Duration::from_mins(10);
 
 /// Debian packages by the program that shows they are there.
-const DEBIAN: [(&str, &str, &str); 5] = [
-    ("redis-server", "--version", "redis-server"),
-    ("redis-cli", "--version", "redis-tools"),
-    ("redis-benchmark", "--version", "redis-tools"),
-    ("node", "--version", "nodejs"),
-    ("npm", "--version", "npm"),
+const DEBIAN: [(&str, &str); 4] = [
+    ("redis-server", "redis-server"),
+    ("redis-cli", "redis-tools"),
+    ("redis-benchmark", "redis-tools"),
+    ("python3", "python3-venv"),
 ];
 
 /// Fails with the command that installs what is missing.
 pub(crate) fn programs(names: &[&str]) -> Result<(), String> {
     let mut missing: Vec<&str> = DEBIAN
         .iter()
-        .filter(|(name, argument, _)| names.contains(name) && !answers(name, argument))
-        .map(|(_, _, package)| *package)
+        .filter(|(name, _)| names.contains(name) && !answers(name, "--version"))
+        .map(|(_, package)| *package)
         .collect();
     missing.dedup();
     if missing.is_empty() {
@@ -63,19 +62,32 @@ pub(crate) fn python_sdks() -> Result<PathBuf, String> {
             .args(&["-m".as_ref(), "venv".as_ref(), venv.as_os_str()])
             .run()
             .map_err(|error| format!("cannot run: apt-get install python3-venv ({error})"))?;
-        program(&python, INSTALL_LIMIT)
-            .args(&["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
-            .args(&[&wanted])
-            .run()
+        pip_install(&python, &wanted)
     })?;
     Ok(python)
 }
 
-/// A folder with the SDKs of `tests/sdk/node/package.json` and the programs
-/// beside it, since Node looks for packages above the program that imports
-/// them.
-pub(crate) fn node_sdks() -> Result<PathBuf, String> {
-    programs(&["node", "npm"])?;
+/// A Node.js that the SDKs accept and its packages.
+pub(crate) struct Node {
+    pub(crate) node: PathBuf,
+    /// Holds the packages, and the programs beside them, since Node looks for
+    /// packages above the program that imports them.
+    pub(crate) folder: PathBuf,
+}
+
+/// The SDKs of `tests/sdk/node/package.json`. `python` has pip, by which a
+/// newer Node.js comes where the installed one is too old for them.
+pub(crate) fn node_sdks(python: &Path) -> Result<Node, String> {
+    const MAJOR_MIN: u32 = 20;
+    let installed = output_of("node", "--version").filter(|_| answers("npm", "--version"));
+    let major =
+        installed.and_then(|version| version.strip_prefix('v')?.split('.').next()?.parse().ok());
+    let (node, npm) = if major.is_some_and(|major: u32| major >= MAJOR_MIN) {
+        ("node".into(), "npm".into())
+    } else {
+        node_by_pip(python)?
+    };
+
     let folder = scratch("node");
     let source = root().join("tests/sdk/node");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -88,12 +100,29 @@ pub(crate) fn node_sdks() -> Result<PathBuf, String> {
     }
     let (package, lock) = (source.join("package.json"), source.join("package-lock.json"));
     installed_once(&folder, &[&package, &lock], || {
-        program("npm", INSTALL_LIMIT)
+        program(&npm, INSTALL_LIMIT)
             .args(&["ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"])
             .folder(&folder)
             .run()
     })?;
-    Ok(folder)
+    Ok(Node { node, folder })
+}
+
+/// Node.js as a Python package: Debian 12's own is too old for the SDKs.
+fn node_by_pip(python: &Path) -> Result<(PathBuf, PathBuf), String> {
+    let wanted = root().join("tests/sdk/python/node.txt");
+    let programs = python.parent().expect("a program lies in a folder");
+    let mark = scratch("python/node");
+    fs::create_dir_all(&mark).map_err(|error| format!("{}: {error}", mark.display()))?;
+    installed_once(&mark, &[&wanted], || pip_install(python, &wanted))?;
+    Ok((programs.join("node"), programs.join("npm")))
+}
+
+fn pip_install(python: &Path, wanted: &Path) -> Result<(), String> {
+    program(python, INSTALL_LIMIT)
+        .args(&["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
+        .args(&[wanted])
+        .run()
 }
 
 /// Runs `install` unless `folder` says that it was done for these `inputs`.

@@ -75,7 +75,13 @@ impl Program {
 
 /// Whether a program is there and says so.
 pub(crate) fn answers(program: &str, argument: &str) -> bool {
-    Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success())
+    output_of(program, argument).is_some()
+}
+
+/// What a program prints, if it is there and succeeds.
+pub(crate) fn output_of(program: &str, argument: &str) -> Option<String> {
+    let output = Command::new(program).arg(argument).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// The root of the source tree.

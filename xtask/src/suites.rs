@@ -135,14 +135,13 @@ fn test_target(name: &str, options: &Options) -> Result<(), String> {
 }
 
 fn sdk(options: &Options) -> Result<(), String> {
-    needs::programs(&["redis-cli"])?;
+    needs::programs(&["redis-cli", "python3"])?;
     let python = needs::python_sdks()?;
-    let node = needs::node_sdks()?;
-    let arguments = ["test", "--release", "--workspace", "--test", "sdk", "--"];
-    cargo(&arguments)
-        .args(&["--test-threads", "1"])
+    let node = needs::node_sdks(&python)?;
+    cargo(&["test", "--release", "--workspace", "--test", "sdk", "--", "--test-threads", "1"])
         .env("SUITE_SERVER", &options.server)
         .env("SUITE_PYTHON", &python)
-        .env("SUITE_NODE", &node)
+        .env("SUITE_NODE", &node.node)
+        .env("SUITE_NODE_FOLDER", &node.folder)
         .run()
 }

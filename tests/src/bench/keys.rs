@@ -1,5 +1,7 @@
 //! The keys of the benchmark, in an order that no cache can guess.
 
+use crate::random::Random;
+
 /// Digits of a key's number. `key:` comes before them.
 pub(super) const DIGITS: usize = 12;
 /// Bytes of a key.
@@ -15,7 +17,7 @@ impl Keys {
     /// `count` distinct keys.
     pub fn new(count: usize) -> Self {
         let mut shuffled: Vec<[u8; DIGITS]> = (0..count).map(digits).collect();
-        let mut random = SplitMix(0x5eed);
+        let mut random = Random::new(0x5eed);
         for last in (1..count).rev() {
             shuffled.swap(last, random.below(last + 1));
         }
@@ -41,24 +43,6 @@ fn digits(number: usize) -> [u8; DIGITS] {
         rest /= 10;
     }
     out
-}
-
-/// Steele, Lea and Flood's generator; one seed gives one order for ever.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        let wide = u128::from(self.next()) * limit as u128;
-        usize::try_from(wide >> 64).expect("below a usize")
-    }
 }
 
 #[cfg(test)]
