@@ -150,7 +150,7 @@ fn benchmark_runs_without_errors_at_pipeline_1_and_16() {
     let mut server = server();
     for (pipeline, requests) in [("1", "30000"), ("16", "200000")] {
         let arguments =
-            ["-t", "get,set,incr,mset", "-P", pipeline, "-n", requests, "-r", "100000", "-q", "-e"];
+            ["-t", "get,set,incr,mset", "-P", pipeline, "-n", requests, "-r", "100000", "-q"];
         let output = run(&server, "redis-benchmark", &arguments, b"");
         let text = String::from_utf8_lossy(&output.stdout).replace('\r', "\n");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
