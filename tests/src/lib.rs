@@ -1,1 +1,8 @@
-//! p
+//! What the whole-system tests share: servers to test, ways to talk to them,
+//! and the load generator of the benchmark.
+
+pub mod bench;
+pub mod process;
+pub mod random;
+pub mod resp;
+pub mod server;

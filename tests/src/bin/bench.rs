@@ -1,0 +1,228 @@
+//! Measures our gateway against redis-server in alternating windows.
+#![expect(clippy::print_stdout, reason = "the table is what this program is for")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use tests::bench::{Comparison, Generator, Keys, Sample, Workload, json, row, table_head};
+use tests::process;
+use tests::server::{Flavour, Options, Server};
+
+/// Operations per second of server CPU, GET and SET, against redis-server.
+///
+/// The servers share one core and take turns; the generator has another. The
+/// number that counts is the ratio of operations per server-CPU-second between
+/// neighbouring windows: it stays true when the generator is the slower side.
+#[derive(Parser, Debug)]
+#[command(name = "cargo xtask bench", version)]
+struct Arguments {
+    /// Run only this row, as VERB:BYTES:PIPELINE; may be given several times.
+    #[arg(long, value_name = "ROW", value_parser = Workload::parse)]
+    only: Vec<Workload>,
+    /// Windows per server and row.
+    #[arg(long, default_value_t = 7)]
+    windows: usize,
+    /// Length of a window.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Distinct keys.
+    #[arg(long, default_value_t = 1_000_000)]
+    keys: usize,
+    /// Connections to each server.
+    #[arg(long, default_value_t = 50)]
+    connections: usize,
+    /// The server that sets the measure: redis, valkey or gateway.
+    #[arg(long, default_value = "redis", value_parser = Flavour::parse)]
+    baseline: Flavour,
+    /// The server that is measured; `redis` shows how far equals spread.
+    #[arg(long, default_value = "gateway", value_parser = Flavour::parse)]
+    ours: Flavour,
+    /// Pool of our gateway in MiB.
+    #[arg(long, default_value_t = 6144)]
+    memory_mib: u64,
+    /// A flag for our gateway; may be given several times.
+    #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+    gateway_flag: Vec<String>,
+    /// Also write the results here.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(2),
+        Err(message) => {
+            eprintln!("bench: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs all rows; false if a gate was missed.
+fn run(arguments: &Arguments) -> Result<bool, String> {
+    for flavour in [arguments.baseline, arguments.ours] {
+        if !flavour.is_installed() {
+            return Err(format!("{} is not installed or not built", flavour.name()));
+        }
+    }
+    if arguments.windows == 0 || arguments.keys == 0 || arguments.connections == 0 {
+        return Err("windows, keys and connections are at least 1".into());
+    }
+    let window = Duration::try_from_secs_f64(arguments.seconds)
+        .map_err(|error| format!("--seconds: {error}"))?;
+    let rows = if arguments.only.is_empty() { Workload::all() } else { arguments.only.clone() };
+    let cores = Cores::choose()?;
+    let name = |flavour: Flavour| format!("{} {}", flavour.name(), flavour.version());
+    let (baseline, ours) = (name(arguments.baseline), name(arguments.ours));
+    println!(
+        "{} keys, {} connections, one worker, {} windows of {} s a server in turns, {cores}\n",
+        arguments.keys, arguments.connections, arguments.windows, arguments.seconds
+    );
+    println!("{}", table_head(&baseline, &ours));
+
+    let keys = Keys::new(arguments.keys);
+    let mut comparisons = Vec::new();
+    let mut sizes: Vec<usize> = rows.iter().map(|row| row.value_bytes).collect();
+    sizes.dedup();
+    for value_bytes in sizes {
+        let mut pair = Pair::start(arguments, &cores, &keys, value_bytes)?;
+        for &workload in rows.iter().filter(|row| row.value_bytes == value_bytes) {
+            let comparison = pair.compare(workload, arguments.windows, window)?;
+            println!("{}", row(&comparison));
+            comparisons.push(comparison);
+        }
+    }
+    if let Some(file) = &arguments.json {
+        std::fs::write(file, json(&baseline, &ours, &comparisons))
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    Ok(comparisons.iter().all(Comparison::passes))
+}
+
+/// Both servers with all keys in place.
+struct Pair<'a> {
+    baseline: Side<'a>,
+    ours: Side<'a>,
+}
+
+struct Side<'a> {
+    generator: Generator<'a>,
+    server: Server,
+}
+
+impl<'a> Pair<'a> {
+    fn start(
+        arguments: &Arguments,
+        cores: &Cores,
+        keys: &'a Keys,
+        value_bytes: usize,
+    ) -> Result<Self, String> {
+        let start = |flavour: Flavour| -> Result<Side<'a>, String> {
+            cores.server()?;
+            let options = Options {
+                // Redis's own limit would only add its eviction check.
+                memory_mib: (flavour == Flavour::Gateway).then_some(arguments.memory_mib),
+                workers: Some(1),
+                gateway_flags: arguments.gateway_flag.clone(),
+                ..Options::default()
+            };
+            let server = Server::start(flavour, &options);
+            cores.generator()?;
+            let mut generator = Generator::connect(server.address(), arguments.connections, keys)
+                .map_err(|error| format!("{}: {error}", flavour.name()))?;
+            generator.load(value_bytes).map_err(|error| format!("{}: {error}", flavour.name()))?;
+            Ok(Side { generator, server })
+        };
+        Ok(Self { baseline: start(arguments.baseline)?, ours: start(arguments.ours)? })
+    }
+
+    fn compare(
+        &mut self,
+        workload: Workload,
+        windows: usize,
+        time: Duration,
+    ) -> Result<Comparison, String> {
+        let mut comparison = Comparison { workload, baseline: Vec::new(), ours: Vec::new() };
+        // Sockets, caches and branch predictors get used to the row.
+        for side in [&mut self.baseline, &mut self.ours] {
+            side.sample(&workload, time.mul_f64(0.3))?;
+        }
+        for turn in 0..windows {
+            // Who goes first changes, so that a drift of the machine favours nobody.
+            if turn % 2 == 0 {
+                comparison.baseline.push(self.baseline.sample(&workload, time)?);
+                comparison.ours.push(self.ours.sample(&workload, time)?);
+            } else {
+                comparison.ours.push(self.ours.sample(&workload, time)?);
+                comparison.baseline.push(self.baseline.sample(&workload, time)?);
+            }
+        }
+        Ok(comparison)
+    }
+}
+
+impl Side<'_> {
+    fn sample(&mut self, workload: &Workload, time: Duration) -> Result<Sample, String> {
+        let name = self.server.flavour().name();
+        let failed = |error: String| format!("{name}, {}: {error}", workload.label());
+        let cpu = |server: &Server| {
+            process::cpu_ns(server.pid()).map_err(|error| failed(error.to_string()))
+        };
+        let before = cpu(&self.server)?;
+        let window = match self.generator.run(workload, time) {
+            Ok(window) => window,
+            Err(error) => return Err(format!("{}\n{}", failed(error), self.server.log_tail())),
+        };
+        let server_cpu = Duration::from_nanos(cpu(&self.server)? - before);
+        Ok(Sample { window, server_cpu })
+    }
+}
+
+/// Who runs where.
+enum Cores {
+    Apart { server: usize, generator: usize },
+    Shared,
+}
+
+impl Cores {
+    fn choose() -> Result<Self, String> {
+        let allowed = process::allowed_cores().map_err(|error| error.to_string())?;
+        match allowed[..] {
+            [server, .., generator] => Ok(Self::Apart { server, generator }),
+            _ => Ok(Self::Shared),
+        }
+    }
+
+    /// What is started from now on runs on the server's core.
+    fn server(&self) -> Result<(), String> {
+        match self {
+            Self::Apart { server, .. } => pin(*server),
+            Self::Shared => Ok(()),
+        }
+    }
+
+    fn generator(&self) -> Result<(), String> {
+        match self {
+            Self::Apart { generator, .. } => pin(*generator),
+            Self::Shared => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Display for Cores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Apart { server, generator } => {
+                write!(f, "servers on core {server}, generator on core {generator}")
+            }
+            Self::Shared => write!(f, "all on ONE core: latencies mean nothing here"),
+        }
+    }
+}
+
+fn pin(core: usize) -> Result<(), String> {
+    process::pin(&[core]).map_err(|error| format!("cannot run on core {core}: {error}"))
+}

@@ -1,0 +1,46 @@
+//! What is checked without running the system.
+
+use crate::needs;
+use crate::run::cargo;
+use crate::suites;
+
+pub(crate) fn formatting() -> Result<(), String> {
+    cargo(&["fmt", "--all", "--check"]).run()
+}
+
+/// Builds all that later steps run, once: packages chosen one by one would
+/// unify features differently and build their dependencies again.
+pub(crate) fn build() -> Result<(), String> {
+    cargo(&["build", "--release", "--workspace", "--all-targets"]).run()?;
+    cargo(&["test", "--release", "--workspace", "--no-run"]).args(&suites::test_targets()).run()
+}
+
+/// Builds the programs alone.
+pub(crate) fn build_programs() -> Result<(), String> {
+    cargo(&["build", "--release", "--workspace", "--bins"]).run()
+}
+
+pub(crate) fn lints() -> Result<(), String> {
+    let deny = ["--", "-D", "warnings"];
+    cargo(&["clippy", "--workspace", "--all-targets"]).args(&deny).run()?;
+    // The suites are not part of a plain `cargo test`, nor of all targets.
+    cargo(&["clippy", "--workspace"]).args(&suites::test_targets()).args(&deny).run()
+}
+
+pub(crate) fn documents() -> Result<(), String> {
+    cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run()
+}
+
+/// Advisories are left out: their database is no package and not everybody who
+/// runs this can fetch it.
+pub(crate) fn deny() -> Result<(), String> {
+    let deny = needs::cargo_deny()?;
+    crate::run::program(&deny, crate::run::HALF_HOUR)
+        .args(&["--workspace", "check", "licenses", "bans", "sources"])
+        .run()
+}
+
+/// Unit, integration and documentation tests of every crate, without suites.
+pub(crate) fn unit_tests() -> Result<(), String> {
+    cargo(&["test", "--release", "--workspace", "--quiet"]).run()
+}

@@ -1,0 +1,151 @@
+//! What the suites need beyond the Rust toolchain: installed where that is
+//! possible without privileges, named otherwise.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::run::{self, answers, output_of, program, root, scratch};
+
+/// Registries fail now and then.
+const INSTALL_ATTEMPTS: usize = 3;
+const INSTALL_LIMIT: Duration = Duration::from_mins(10);
+
+/// Debian packages by the program that shows they are there.
+const DEBIAN: [(&str, &str); 4] = [
+    ("redis-server", "redis-server"),
+    ("redis-cli", "redis-tools"),
+    ("redis-benchmark", "redis-tools"),
+    ("python3", "python3-venv"),
+];
+
+/// Fails with the command that installs what is missing.
+pub(crate) fn programs(names: &[&str]) -> Result<(), String> {
+    let mut missing: Vec<&str> = DEBIAN
+        .iter()
+        .filter(|(name, _)| names.contains(name) && !answers(name, "--version"))
+        .map(|(_, package)| *package)
+        .collect();
+    missing.dedup();
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("cannot run: apt-get install {}", missing.join(" ")))
+    }
+}
+
+/// cargo-deny, from the PATH or built into the target folder, which takes two
+/// minutes once.
+pub(crate) fn cargo_deny() -> Result<PathBuf, String> {
+    const VERSION: &str = "0.20.2";
+    if answers("cargo-deny", "--version") {
+        return Ok("cargo-deny".into());
+    }
+    let tools = scratch("tools");
+    let installed = tools.join("bin/cargo-deny");
+    if !installed.exists() {
+        let folder = tools.to_string_lossy().into_owned();
+        let build = tools.join("build").to_string_lossy().into_owned();
+        let arguments = ["install", "cargo-deny", "--locked", "--version", VERSION];
+        run::cargo(&arguments).args(&["--root", &folder, "--target-dir", &build]).run()?;
+    }
+    Ok(installed)
+}
+
+/// A Python with the SDKs of `tests/sdk/python/requirements.txt`.
+pub(crate) fn python_sdks() -> Result<PathBuf, String> {
+    let venv = scratch("python");
+    let python = venv.join("bin/python");
+    let wanted = root().join("tests/sdk/python/requirements.txt");
+    installed_once(&venv, &[&wanted], || {
+        program("python3", INSTALL_LIMIT)
+            .args(&["-m".as_ref(), "venv".as_ref(), venv.as_os_str()])
+            .run()
+            .map_err(|error| format!("cannot run: apt-get install python3-venv ({error})"))?;
+        pip_install(&python, &wanted)
+    })?;
+    Ok(python)
+}
+
+/// A Node.js that the SDKs accept and its packages.
+pub(crate) struct Node {
+    pub(crate) node: PathBuf,
+    /// Holds the packages, and the programs beside them, since Node looks for
+    /// packages above the program that imports them.
+    pub(crate) folder: PathBuf,
+}
+
+/// The SDKs of `tests/sdk/node/package.json`. `python` has pip, by which a
+/// newer Node.js comes where the installed one is too old for them.
+pub(crate) fn node_sdks(python: &Path) -> Result<Node, String> {
+    const MAJOR_MIN: u32 = 20;
+    let installed = output_of("node", "--version").filter(|_| answers("npm", "--version"));
+    let major =
+        installed.and_then(|version| version.strip_prefix('v')?.split('.').next()?.parse().ok());
+    let (node, npm) = if major.is_some_and(|major: u32| major >= MAJOR_MIN) {
+        ("node".into(), "npm".into())
+    } else {
+        node_by_pip(python)?
+    };
+
+    let folder = scratch("node");
+    let source = root().join("tests/sdk/node");
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    for entry in fs::read_dir(&source).map_err(|error| format!("{}: {error}", source.display()))? {
+        let from = entry.map_err(|error| error.to_string())?.path();
+        if let Some(name) = from.file_name().filter(|_| from.is_file()) {
+            fs::copy(&from, folder.join(name))
+                .map_err(|error| format!("{}: {error}", from.display()))?;
+        }
+    }
+    let (package, lock) = (source.join("package.json"), source.join("package-lock.json"));
+    installed_once(&folder, &[&package, &lock], || {
+        program(&npm, INSTALL_LIMIT)
+            .args(&["ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"])
+            .folder(&folder)
+            .run()
+    })?;
+    Ok(Node { node, folder })
+}
+
+/// Node.js as a Python package: Debian 12's own is too old for the SDKs.
+fn node_by_pip(python: &Path) -> Result<(PathBuf, PathBuf), String> {
+    let wanted = root().join("tests/sdk/python/node.txt");
+    let programs = python.parent().expect("a program lies in a folder");
+    let mark = scratch("python/node");
+    fs::create_dir_all(&mark).map_err(|error| format!("{}: {error}", mark.display()))?;
+    installed_once(&mark, &[&wanted], || pip_install(python, &wanted))?;
+    Ok((programs.join("node"), programs.join("npm")))
+}
+
+fn pip_install(python: &Path, wanted: &Path) -> Result<(), String> {
+    program(python, INSTALL_LIMIT)
+        .args(&["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
+        .args(&[wanted])
+        .run()
+}
+
+/// Runs `install` unless `folder` says that it was done for these `inputs`.
+fn installed_once(
+    folder: &Path,
+    inputs: &[&Path],
+    install: impl Fn() -> Result<(), String>,
+) -> Result<(), String> {
+    let mut wanted = Vec::new();
+    for input in inputs {
+        wanted.extend(fs::read(input).map_err(|error| format!("{}: {error}", input.display()))?);
+    }
+    let mark = folder.join("installed");
+    if fs::read(&mark).is_ok_and(|done| done == wanted) {
+        return Ok(());
+    }
+    let mut outcome = Ok(());
+    for _ in 0..INSTALL_ATTEMPTS {
+        outcome = install();
+        if outcome.is_ok() {
+            return fs::write(&mark, wanted)
+                .map_err(|error| format!("{}: {error}", mark.display()));
+        }
+    }
+    outcome
+}

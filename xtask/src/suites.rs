@@ -1,0 +1,147 @@
+//! The suites: programs and tests that run the whole system from outside.
+
+use std::fmt::Write as _;
+
+use crate::needs;
+use crate::run::{HOUR, built, cargo, program};
+
+/// A suite; it fails if it cannot run.
+pub(crate) struct Suite {
+    pub(crate) name: &'static str,
+    about: &'static str,
+    pub(crate) run: fn(&Options) -> Result<(), String>,
+}
+
+/// How long and against what.
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(crate) server: String,
+    pub(crate) fuzz_seconds: u64,
+    pub(crate) soak_seconds: u64,
+    pub(crate) histories: u64,
+    pub(crate) seed: u64,
+}
+
+impl Options {
+    /// What CI has time for.
+    pub(crate) fn short() -> Self {
+        Self {
+            server: "gateway".into(),
+            fuzz_seconds: 60,
+            soak_seconds: 60,
+            histories: 2_000,
+            seed: 1,
+        }
+    }
+}
+
+/// All suites, in the order in which `cargo xtask test` runs them.
+pub(crate) const ALL: &[Suite] = &[
+    Suite {
+        name: "sim",
+        about: "seeded histories on simulated memory nodes, each linearizable, no memory lost",
+        run: |options| {
+            let (histories, seed) = (options.histories.to_string(), options.seed.to_string());
+            program(built("sim")?, HOUR).args(&["--histories", &histories, "--seed", &seed]).run()
+        },
+    },
+    Suite {
+        name: "model",
+        about: "the exhaustive model of the write protocol",
+        run: |_| program(built("model")?, HOUR).run(),
+    },
+    Suite {
+        name: "resp",
+        about: "malformed frames, half frames, huge headers, slow readers",
+        run: |options| test_target("resp", options),
+    },
+    Suite {
+        name: "redis-tools",
+        about: "redis-cli and redis-benchmark",
+        run: |options| {
+            needs::programs(&["redis-cli", "redis-benchmark"])?;
+            test_target("redis_tools", options)
+        },
+    },
+    Suite {
+        name: "sdk",
+        about: "redis-py, node-redis, ioredis and redis-rs read what the others wrote",
+        run: sdk,
+    },
+    Suite {
+        name: "linearizability",
+        about: "histories of concurrent connections to several workers",
+        run: |options| test_target("linearizability", options),
+    },
+    Suite {
+        name: "drain",
+        about: "SIGTERM amid pipelined traffic",
+        run: |options| test_target("drain", options),
+    },
+    Suite {
+        name: "oom",
+        about: "a full pool refuses writes, serves reads, and recovers by deletes",
+        run: |options| test_target("oom", options),
+    },
+    Suite {
+        name: "soak",
+        about: "memory under random overwriting; 60 s here, see cargo xtask soak",
+        run: |options| {
+            let seconds = options.soak_seconds.to_string();
+            program(built("soak")?, 4 * HOUR)
+                .args(&["--seconds", &seconds, "--server", &options.server])
+                .run()
+        },
+    },
+    Suite {
+        name: "fuzz",
+        about: "random requests; 60 s here, see cargo xtask fuzz",
+        run: |options| {
+            let seconds = options.fuzz_seconds.to_string();
+            program(built("fuzz")?, 24 * HOUR)
+                .args(&["--seconds", &seconds, "--server", &options.server])
+                .run()
+        },
+    },
+];
+
+pub(crate) fn find(name: &str) -> Result<&'static Suite, String> {
+    ALL.iter()
+        .find(|suite| suite.name == name)
+        .ok_or_else(|| format!("{name:?} is not a suite; these are:\n{}", list()))
+}
+
+pub(crate) fn list() -> String {
+    let mut text = String::new();
+    for suite in ALL {
+        writeln!(text, "  {:<16} {}", suite.name, suite.about).expect("a String takes all");
+    }
+    text
+}
+
+/// Names of the integration tests that are suites, as flags for cargo.
+pub(crate) fn test_targets() -> Vec<&'static str> {
+    ["resp", "redis_tools", "sdk", "linearizability", "drain", "oom"]
+        .into_iter()
+        .flat_map(|name| ["--test", name])
+        .collect()
+}
+
+/// Runs one of [`test_targets`]; one test at a time, since each has a server.
+fn test_target(name: &str, options: &Options) -> Result<(), String> {
+    cargo(&["test", "--release", "--workspace", "--test", name, "--", "--test-threads", "1"])
+        .env("SUITE_SERVER", &options.server)
+        .run()
+}
+
+fn sdk(options: &Options) -> Result<(), String> {
+    needs::programs(&["redis-cli", "python3"])?;
+    let python = needs::python_sdks()?;
+    let node = needs::node_sdks(&python)?;
+    cargo(&["test", "--release", "--workspace", "--test", "sdk", "--", "--test-threads", "1"])
+        .env("SUITE_SERVER", &options.server)
+        .env("SUITE_PYTHON", &python)
+        .env("SUITE_NODE", &node.node)
+        .env("SUITE_NODE_FOLDER", &node.folder)
+        .run()
+}
