@@ -1,0 +1,78 @@
+//! What a mutation takes away from the protocol.
+
+/// The protocol, or the protocol without one of its parts.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Policy {
+    /// The part that is missing.
+    pub without: Option<Departure>,
+}
+
+impl Policy {
+    /// The protocol as it is.
+    pub const WHOLE: Self = Self { without: None };
+
+    /// The protocol without this part.
+    pub fn without(departure: Departure) -> Self {
+        Self { without: Some(departure) }
+    }
+}
+
+/// Parts of the protocol that the paper lacks or that look as if they could be
+/// left out. (Versioned slots are the scenario's: its pool has few generations.)
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Departure {
+    /// A loser finishes the winner's write.
+    Helping,
+    /// DELETE writes a tombstone; without, 0.
+    Tombstones,
+    /// An insert looks for its key in the other slot.
+    DuplicateCheck,
+    /// That look also minds tombstones that the primary does not hold yet.
+    TombstonesInProgress,
+    /// An insert's loser succeeds only if its key is what it lost to.
+    InsertLoserLooks,
+    /// A helper makes the duplicate check too.
+    HelperChecks,
+    /// A helper compares tombstones with a fresh READ of the primary; without,
+    /// with what it read in phase 1.
+    FreshRead,
+    /// That READ comes before the one of the first backup.
+    FreshReadFirst,
+    /// Voters repair backups that lag behind an abandonment.
+    LaggingBackups,
+    /// After an abandonment the owner brings the backups along.
+    BackupsFollow,
+    /// Only the owner abandons an insert.
+    OnlyOwnerAbandons,
+    /// Rule 2 reads the primary before it adopts.
+    PrimaryBeforeAdoption,
+    /// A loser with a vote reads its own commit record.
+    OwnRecord,
+    /// It does so also when another word had a majority.
+    OwnRecordDespiteMajority,
+    /// The record is written before the primary moves.
+    RecordFirst,
+    /// Records are read after the primary was seen to have moved.
+    RecordsAfterPrimary,
+    /// An own record counts only after the primary has moved.
+    OwnRecordNeedsPrimary,
+    /// A loser judges by a winner only if that won its very round.
+    WinnerOfMyRound,
+    /// A conditional loser starts again.
+    ConditionalLoser,
+    /// A blind loser starts again if the winner was conditional.
+    ConditionalWinner,
+    /// A helper that may not commit starts again; without, it waits.
+    HelperGivesWay,
+    /// After a duplicate, an insert goes for the slot where that was.
+    InsertWhereTheDuplicateWas,
+    /// Freed memory is reused only after every operation under way has ended.
+    GracePeriod,
+    /// A tombstone's object is freed when the tombstone is replaced; without,
+    /// when it is written.
+    TombstonesKeepTheirObjects,
+    /// An object is not used where its own tombstone is `old`.
+    OwnTombstoneRule,
+    /// One replica: an insert is tentative until it has looked for duplicates.
+    TentativeMark,
+}

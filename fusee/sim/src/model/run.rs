@@ -1,0 +1,79 @@
+//! Runs the checker on a scenario and tells what it found.
+
+use std::fmt::Write as _;
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+use super::policy::Policy;
+use super::scenario::Scenario;
+use super::state::{Pc, State};
+use super::{Protocol, Step};
+
+/// How to go through the states.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Search {
+    /// Breadth first: finds the shortest counterexample.
+    Shortest,
+    /// Depth first, up to the names of slots and backups: eight bytes a state.
+    Exhaustive,
+}
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Report {
+    /// States visited, up to symmetry if the search uses it.
+    pub states: usize,
+    /// Length of the longest path on which a state was first met.
+    pub depth: usize,
+    /// The property that does not hold, and how that comes.
+    pub violation: Option<(&'static str, String)>,
+}
+
+/// Checks every schedule of the scenario.
+pub fn check(scenario: Scenario, policy: Policy, search: Search, threads: usize) -> Report {
+    let checker = Protocol::new(scenario, policy)
+        .checker()
+        .finish_when(HasDiscoveries::AnyFailures)
+        .threads(threads);
+    match search {
+        Search::Shortest => report(checker.spawn_bfs().join(), scenario),
+        Search::Exhaustive => {
+            report(checker.symmetry_fn(State::representative).spawn_dfs().join(), scenario)
+        }
+    }
+}
+
+fn report(checker: impl Checker<Protocol>, scenario: Scenario) -> Report {
+    let violation = checker.discoveries().into_iter().next();
+    Report {
+        states: checker.unique_state_count(),
+        depth: checker.max_depth(),
+        violation: violation.map(|(name, path)| (name, trace(path.into_vec(), scenario))),
+    }
+}
+
+fn trace(path: Vec<(State, Option<Step>)>, scenario: Scenario) -> String {
+    let mut text = String::new();
+    for (i, (op, key)) in scenario.ops.iter().enumerate() {
+        let _ = writeln!(text, "  client {i}: {op:?} of key {key}");
+    }
+    for (state, step) in &path {
+        let _ = write!(text, "  {:?}", &state.memory[..scenario.replicas]);
+        for (i, c) in state.clients[..scenario.ops.len()].iter().enumerate() {
+            if c.pc == Pc::Idle || c.pc.is_over() {
+                let _ = write!(text, "  {i}:{:?}", c.pc);
+            } else {
+                let _ = write!(text, "  {i}:{:?}({:?}>{:?} s{})", c.pc, c.old, c.new, c.slot);
+            }
+        }
+        match step {
+            Some(Step { client, verb }) => {
+                let _ = writeln!(text, "\n    client {client} {verb:?}");
+            }
+            None => {
+                let _ = writeln!(text, "\n  {:?}", state.fault);
+            }
+        }
+    }
+    text
+}
