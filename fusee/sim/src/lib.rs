@@ -1,1 +1,22 @@
-//! placeholder
+//! The simulator: memory nodes, clients and their faults in virtual time, and
+//! the judge of what they did.
+#![forbid(unsafe_code)]
+
+mod delay;
+mod env;
+mod executor;
+mod fabric;
+mod meddler;
+mod nodes;
+mod rng;
+mod schedule;
+mod trace;
+
+pub use delay::Delays;
+pub use env::{SimEnv, WallClock};
+pub use executor::{Ended, Executor, Group, Sim};
+pub use fabric::{Control, Settings, SimFabric, SimPool};
+pub use meddler::{Meddler, Meddling, Seen};
+pub use nodes::Nodes;
+pub use rng::Rng;
+pub use schedule::Tearing;
