@@ -6,6 +6,8 @@ mod delay;
 mod env;
 mod executor;
 mod fabric;
+pub mod keyspec;
+pub mod linearizability;
 mod meddler;
 mod nodes;
 mod rng;
