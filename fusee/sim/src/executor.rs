@@ -112,12 +112,16 @@ impl Executor {
         }
     }
 
-    /// Runs one future to its end and returns what it gave; `None` if it never ends.
-    pub fn block_on<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> Option<T> {
+    /// Runs one future and returns what it gave; `None` if it does not end in time.
+    pub fn block_on<T: 'static>(
+        &self,
+        deadline_ns: u64,
+        future: impl Future<Output = T> + 'static,
+    ) -> Option<T> {
         let result = Rc::new(RefCell::new(None));
         let to = result.clone();
         self.sim.spawn(Group(u32::MAX), async move { *to.borrow_mut() = Some(future.await) });
-        self.run(u64::MAX, || result.borrow().is_some());
+        self.run(deadline_ns, || result.borrow().is_some());
         result.take()
     }
 }

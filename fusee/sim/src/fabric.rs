@@ -356,6 +356,11 @@ impl Flight {
 }
 
 impl SimFabric {
+    /// The simulator's number of the client.
+    pub fn client(&self) -> u32 {
+        self.client
+    }
+
     fn count(&self, batch: &Batch) {
         let mut verbs = [0; fusee_fabric::VERB_KINDS];
         let (mut read, mut written) = (0, 0);

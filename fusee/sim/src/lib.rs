@@ -6,6 +6,7 @@ mod delay;
 mod env;
 mod executor;
 mod fabric;
+pub mod history;
 pub mod keyspec;
 pub mod linearizability;
 mod meddler;

@@ -1,7 +1,7 @@
 //! Chance that comes out the same for the same seed: xoshiro256**, seeded by SplitMix64.
 
 /// A stream of random numbers.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rng([u64; 4]);
 
 impl Rng {

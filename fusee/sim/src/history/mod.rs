@@ -1,0 +1,14 @@
+//! Histories: a small pool, a few clients that do a few operations on a few
+//! keys under one seed, and the verdict on what came of it.
+
+mod failure;
+mod operate;
+mod plan;
+mod record;
+mod runner;
+mod subject;
+
+pub use failure::{Failure, Fault, Summary};
+pub use plan::{ClientPlan, Plan, Scenario, Task};
+pub use runner::{Inspect, Opened, Stage, run_with};
+pub use subject::Subject;
