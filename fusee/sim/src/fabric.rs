@@ -28,6 +28,19 @@ pub struct Settings {
     pub tearing: Tearing,
 }
 
+/// A CAS that took place: who moved which word from what to what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Move {
+    /// The simulator's number of the client.
+    pub client: u32,
+    /// The word's place.
+    pub at: NodeAddress,
+    /// What it was.
+    pub old: u64,
+    /// What it became.
+    pub new: u64,
+}
+
 /// The memory nodes and what goes on between them and the clients.
 #[derive(Clone)]
 pub struct SimPool(Rc<Shared>);
@@ -42,6 +55,7 @@ struct Shared {
     clients: RefCell<Vec<Client>>,
     trace: RefCell<Trace>,
     torn_reads: Cell<u64>,
+    moves: RefCell<Vec<Move>>,
 }
 
 /// A client's life. Its steps are the moments at which its verbs take effect.
@@ -92,6 +106,7 @@ impl SimPool {
             clients: RefCell::default(),
             trace: RefCell::default(),
             torn_reads: Cell::new(0),
+            moves: RefCell::default(),
         }))
     }
 
@@ -158,6 +173,11 @@ impl SimPool {
     /// READs whose parts are of different moments of memory, so far.
     pub fn torn_reads(&self) -> u64 {
         self.0.torn_reads.get()
+    }
+
+    /// Every CAS that took place, in order.
+    pub fn moves(&self) -> Ref<'_, [Move]> {
+        Ref::map(self.0.moves.borrow(), Vec::as_slice)
     }
 
     /// Counts a step of a client; false if it takes no effect.
@@ -265,6 +285,8 @@ impl SimPool {
                 found = *word;
                 if found == expected {
                     *word = new;
+                    let (client, at) = (flight.client, posted.at);
+                    self.0.moves.borrow_mut().push(Move { client, at, old: found, new });
                 }
             }
             Verb::Faa(add) => {

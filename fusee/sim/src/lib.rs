@@ -2,6 +2,7 @@
 //! the judge of what they did.
 #![forbid(unsafe_code)]
 
+mod control;
 mod delay;
 mod env;
 mod executor;
@@ -15,10 +16,11 @@ mod rng;
 mod schedule;
 mod trace;
 
+pub use control::MemoryNodes;
 pub use delay::Delays;
 pub use env::{SimEnv, WallClock};
 pub use executor::{Ended, Executor, Group, Sim};
-pub use fabric::{Control, Settings, SimFabric, SimPool};
+pub use fabric::{Control, Move, Settings, SimFabric, SimPool};
 pub use meddler::{Meddler, Meddling, Seen};
 pub use nodes::Nodes;
 pub use rng::Rng;

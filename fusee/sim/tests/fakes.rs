@@ -5,7 +5,7 @@ use fusee::{Decision, Entry, Error, Key, Kind};
 use fusee_fabric::Fabric;
 use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
-use fusee_sim::history::{Failure, Fault, Plan, Scenario, Stage, Subject, run_with};
+use fusee_sim::history::{Census, Failure, Fault, Plan, Scenario, Stage, Subject, run_with};
 use fusee_sim::{Control, Nodes, SimFabric};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -233,7 +233,7 @@ fn stage(way: Way) -> impl FnOnce(&Plan) -> Stage<Fake> {
             let fake = Fake { fabric, way, cache: RefCell::default(), values: values.clone() };
             Box::pin(async move { Ok(fake) })
         }),
-        inspect: Box::new(|_, _| Ok(())),
+        inspect: Box::new(|_, _| Ok(Census::default())),
     }
 }
 

@@ -20,6 +20,23 @@ pub struct Summary {
     pub batches: u64,
     /// Virtual time that it took.
     pub virtual_ns: u64,
+    /// What memory held in the end.
+    pub census: Census,
+}
+
+/// What an audit found in good order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Census {
+    /// Live slots.
+    pub keys: u64,
+    /// Objects that are named by live slots or their lists of chunks.
+    pub live: u64,
+    /// Objects of living clients that are free.
+    pub free: u64,
+    /// Those that wait for others to pass by.
+    pub grace: u64,
+    /// Those that stopped clients ought to have freed.
+    pub orphaned: u64,
 }
 
 /// A history that did not pass.
@@ -58,6 +75,11 @@ impl Summary {
         self.torn_reads += other.torn_reads;
         self.batches += other.batches;
         self.virtual_ns += other.virtual_ns;
+        self.census.keys += other.census.keys;
+        self.census.live += other.census.live;
+        self.census.free += other.census.free;
+        self.census.grace += other.census.grace;
+        self.census.orphaned += other.census.orphaned;
     }
 }
 

@@ -8,7 +8,7 @@ mod record;
 mod runner;
 mod subject;
 
-pub use failure::{Failure, Fault, Summary};
+pub use failure::{Census, Failure, Fault, Summary};
 pub use plan::{ClientPlan, Plan, Scenario, Task};
 pub use runner::{Inspect, Opened, Stage, run_with};
 pub use subject::Subject;

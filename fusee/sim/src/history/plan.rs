@@ -84,8 +84,16 @@ pub struct Plan {
     pub settings: Settings,
     /// The clients' wall clock.
     pub clock: WallClock,
-    /// A number for whatever else the pool needs to have drawn.
-    pub pool_seed: u64,
+    /// Size of a block.
+    pub block_bytes: u64,
+    /// How many regions of blocks there are.
+    pub data_regions: u32,
+    /// Bucket groups of the index.
+    pub groups: u32,
+    /// Seed of the key hash.
+    pub hash_seed: u64,
+    /// When every key that ends has ended.
+    pub ended_at_ns: u64,
     /// The fabric's chance.
     pub rng: Rng,
 }
@@ -111,7 +119,8 @@ impl Plan {
         let clients = range(&mut rng, &scenario.clients);
         let with_stops = rng.percent(scenario.stops_percent);
         let mut stops_left = if with_stops { rng.between(1, (clients - 1).min(2)) } else { 0 };
-        let style = Style::drawn(&mut rng, scenario);
+        let block_bytes = rng.pick(&[1024, 2048, 4096]);
+        let style = Style::drawn(&mut rng, scenario, block_bytes);
         let tick_ns = rng.pick(&[10_000, 30_000, 100_000, 1_000_000]);
         let think_ns = rng.pick(&[1, 2_000, 20_000]);
         let plans = (0..clients).map(|number| {
@@ -131,8 +140,20 @@ impl Plan {
             ClientPlan { joins_at_ns, tasks, stop, tick_ns, rng: own }
         });
         let clients = plans.collect();
-        let pool_seed = rng.word();
-        Self { replicas, nodes, keys, clients, settings, clock, pool_seed, rng }
+        Self {
+            replicas,
+            nodes,
+            keys,
+            clients,
+            settings,
+            clock,
+            block_bytes,
+            data_regions: rng.pick(&[2, 3, 4]),
+            groups: rng.pick(&[2, 2, 3]),
+            hash_seed: rng.word(),
+            ended_at_ns: (ends_within_ms(&clock) + 2) * clock.ns_per_ms,
+            rng,
+        }
     }
 }
 
@@ -148,8 +169,13 @@ struct Style {
 
 const KINDS: u8 = 11;
 
+/// Keys that end do so within so many ms of the beginning.
+fn ends_within_ms(clock: &WallClock) -> u64 {
+    (400_000 / clock.ns_per_ms).max(3)
+}
+
 impl Style {
-    fn drawn(rng: &mut Rng, scenario: &Scenario) -> Self {
+    fn drawn(rng: &mut Rng, scenario: &Scenario, block_bytes: u64) -> Self {
         // A few kinds at a time, so that the same kinds meet; at times all.
         let kinds = if rng.percent(30) {
             (0..KINDS).collect()
@@ -164,7 +190,7 @@ impl Style {
             value_bytes.extend([200, 500]);
         }
         if scenario.large && rng.percent(15) {
-            value_bytes.extend([1500, 4000]);
+            value_bytes.extend([block_bytes - 100, block_bytes - 100]);
         }
         Self {
             kinds,
@@ -188,7 +214,7 @@ impl Style {
 
     fn command(&self, unique: u64, clock: &WallClock, rng: &mut Rng) -> Command {
         let kind = rng.pick(&self.kinds);
-        let ends = |rng: &mut Rng| clock.start_ms + rng.below(400_000 / clock.ns_per_ms.max(1000));
+        let ends = |rng: &mut Rng| clock.start_ms + rng.below(ends_within_ms(clock));
         let expires_at_ms = rng.percent(self.expiry_percent).then(|| ends(rng));
         let bytes = rng.pick(&self.value_bytes) as usize;
         let held = Held { value: Bytes::text(&format!("{unique:0bytes$}")), expires_at_ms };

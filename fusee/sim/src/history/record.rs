@@ -1,6 +1,6 @@
 //! What happened in a history, as it happens, and the verdict on it.
 
-use super::failure::{Fault, Summary};
+use super::failure::{Census, Fault, Summary};
 use super::plan::Plan;
 use super::subject::Subject;
 use crate::keyspec::{Answer, Command, KeySpec, Operation, Stamps};
@@ -23,6 +23,8 @@ pub(super) struct Record<S> {
     stamps: RefCell<Stamps>,
     pub(super) subjects: RefCell<Vec<Option<Rc<S>>>>,
     pub(super) ticks: Vec<Cell<u64>>,
+    /// Background work is to end.
+    pub(super) resting: Cell<bool>,
     pub(super) finished: RefCell<BTreeSet<u32>>,
     pub(super) fault: RefCell<Option<Fault>>,
 }
@@ -38,6 +40,7 @@ impl<S: Subject> Record<S> {
             stamps: RefCell::default(),
             subjects: RefCell::new((0..clients).map(|_| None).collect()),
             ticks: (0..clients).map(|_| Cell::new(0)).collect(),
+            resting: Cell::new(false),
             finished: RefCell::default(),
             fault: RefCell::default(),
         }
@@ -128,7 +131,7 @@ impl<S: Subject> Record<S> {
         Ok(())
     }
 
-    pub(super) fn summary(&self) -> Summary {
+    pub(super) fn summary(&self, census: Census) -> Summary {
         let calls = self.calls.borrow();
         let count = |what: fn(&Operation) -> bool| {
             calls.iter().filter(|(_, call)| what(&call.op)).count() as u64
@@ -143,6 +146,7 @@ impl<S: Subject> Record<S> {
             torn_reads: self.pool.torn_reads(),
             batches: subjects.iter().flatten().map(|subject| subject.batches()).sum(),
             virtual_ns: self.sim.now_ns(),
+            census,
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Runs one history from its plan to its verdict.
 
-use super::failure::{Failure, Fault, Summary};
+use super::failure::{Census, Failure, Fault, Summary};
 use super::plan::{ClientPlan, Plan, Scenario, Task};
 use super::record::Record;
 use super::subject::Subject;
 use crate::{Control, Ended, Executor, Group, Nodes, SimEnv, SimFabric, SimPool};
-use fusee::Error;
 use fusee_layout::Geometry;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +12,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 /// A subject on its way to being open.
-pub type Opened<S> = Pin<Box<dyn Future<Output = Result<S, Error>>>>;
+pub type Opened<S> = Pin<Box<dyn Future<Output = Result<S, String>>>>;
 
 /// What a plan is played on.
 pub struct Stage<S> {
@@ -30,7 +29,7 @@ pub struct Stage<S> {
 }
 
 /// What a stage's inspection is given: the pool, and each client unless it stopped.
-pub type Inspect<S> = dyn Fn(&SimPool, &[Option<Rc<S>>]) -> Result<(), String>;
+pub type Inspect<S> = dyn Fn(&SimPool, &[Option<Rc<S>>]) -> Result<Census, String>;
 
 /// Virtual time within which a history must end.
 const DEADLINE_NS: u64 = 5_000_000_000;
@@ -58,17 +57,17 @@ pub fn run_with<S: Subject + 'static>(
     let record = Rc::new(Record::new(executor.sim(), pool.clone(), &plan));
     let played = catch_unwind(AssertUnwindSafe(|| {
         play(&executor, &record, &plan, &stage.open)?;
-        (stage.inspect)(&pool, &record.living()).map_err(Fault::Memory)
+        let census = (stage.inspect)(&pool, &record.living()).map_err(Fault::Memory)?;
+        count(&executor, &record, &census)?;
+        record.judge(&plan)?;
+        Ok(record.summary(census))
     }));
     let outcome = played.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Err(Fault::Panic(text.unwrap_or_default()))
     });
-    match outcome.and_then(|()| record.judge(&plan)) {
-        Ok(()) => Ok(record.summary()),
-        Err(fault) => Err(Failure { seed, fault, trace: pool.trace_lines() }),
-    }
+    outcome.map_err(|fault| Failure { seed, fault, trace: pool.trace_lines() })
 }
 
 fn play<S: Subject + 'static>(
@@ -94,21 +93,47 @@ fn play<S: Subject + 'static>(
     if ended != Ended::Done {
         return Err(Fault::Hang(record.unfinished(ended)));
     }
-    // At rest: everybody alive goes on in the background, nobody else does anything.
+    // What ends has ended, everybody has seen it, and the last reads agree.
+    executor.run(plan.ended_at_ns, || false);
+    let reader = (0..clients).find(|&client| !pool.is_stopped(client)).expect("somebody lives");
+    let last_look = last_look(record.clone(), reader, plan.keys.len());
+    if executor.block_on(2 * DEADLINE_NS, last_look).is_none() {
+        return Err(Fault::Hang("the last reads do not end".to_owned()));
+    }
+    // Then only the background goes on, and at last not even that.
     let goal: Vec<u64> = record.ticks.iter().map(|ticks| ticks.get() + TICKS_TO_REST).collect();
     let rested = |client: u32| {
         pool.is_stopped(client) || record.ticks[client as usize].get() >= goal[client as usize]
     };
-    let ended = executor.run(2 * DEADLINE_NS, || (0..clients).all(rested));
-    if ended != Ended::Done {
-        return Err(Fault::Hang("background work does not go on".to_owned()));
-    }
-    let reader = (0..clients).find(|&client| !pool.is_stopped(client)).expect("somebody lives");
-    let last_look = last_look(record.clone(), reader, plan.keys.len());
-    if executor.block_on(3 * DEADLINE_NS, last_look).is_none() {
-        return Err(Fault::Hang("the last reads do not end".to_owned()));
+    let ended = executor.run(3 * DEADLINE_NS, || (0..clients).all(rested));
+    record.resting.set(true);
+    if ended != Ended::Done || executor.run(4 * DEADLINE_NS, || false) != Ended::Idle {
+        return Err(Fault::Hang("background work does not end".to_owned()));
     }
     record.no_fault()
+}
+
+/// Does the count of keys agree with the index, if nobody stopped who owed it something?
+fn count<S: Subject + 'static>(
+    executor: &Executor,
+    record: &Rc<Record<S>>,
+    census: &Census,
+) -> Result<(), Fault> {
+    let living = record.living();
+    let Some(subject) = living.iter().all(Option::is_some).then(|| living[0].clone()).flatten()
+    else {
+        return Ok(());
+    };
+    let len = executor.block_on(5 * DEADLINE_NS, async move { subject.len(0).await });
+    match len {
+        None => Err(Fault::Hang("counting keys does not end".to_owned())),
+        Some(Some(Err(error))) => Err(Fault::Error(format!("counting keys: {error}"))),
+        Some(Some(Ok(keys))) if keys != census.keys => Err(Fault::Memory(format!(
+            "{} slots are live, and the clients count {keys} keys",
+            census.keys
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// A client's life.
@@ -154,6 +179,9 @@ async fn tick<S: Subject>(
         subject.maintain().await;
         let ticks = &record.ticks[number as usize];
         ticks.set(ticks.get() + 1);
+        if record.resting.get() {
+            return;
+        }
     }
 }
 
