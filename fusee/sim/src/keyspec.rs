@@ -24,6 +24,8 @@ pub struct Held {
 pub enum Command {
     /// GET, and when the key ends.
     Get,
+    /// EXISTS.
+    Exists,
     /// SET [PXAT].
     Set(Held),
     /// SET NX.
@@ -80,6 +82,7 @@ impl Command {
         use Effect::{Delete, Keep, Replace};
         match (self, current) {
             (Self::Get, _) => (Keep, Answer::Held(current.cloned())),
+            (Self::Exists, _) => (Keep, Answer::Did(current.is_some())),
             (Self::Set(held), _) => (Replace(held.clone()), Answer::Done),
             (Self::SetNx(held), None) | (Self::SetXx(held), Some(_)) => {
                 (Replace(held.clone()), Answer::Did(true))

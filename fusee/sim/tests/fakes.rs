@@ -204,7 +204,9 @@ impl Subject for Fake {
         None
     }
 
-    async fn maintain(&self) {}
+    async fn maintain(&self) -> Result<(), Error> {
+        Ok(())
+    }
 
     fn batches(&self) -> u64 {
         self.fabric.counters().batches()

@@ -59,8 +59,8 @@ impl<S: Subject> Record<S> {
         }
     }
 
-    /// A visit is a read at some moment of its call. A key that was not visited
-    /// was absent at some moment of the whole scan.
+    /// A key that was visited was there at some moment of the call that visited
+    /// it; one that was not was absent at some moment of the whole scan.
     pub(super) async fn scan(&self, client: u32, subject: &S) {
         let begun = self.stamp();
         let mut visited = BTreeSet::new();
@@ -68,8 +68,8 @@ impl<S: Subject> Record<S> {
         loop {
             let mut found = Vec::new();
             let called = self.stamp();
-            let scan = subject.scan(0, cursor, 3, |name, entry| {
-                found.push((name.to_vec(), held(entry)));
+            let scan = subject.scan(0, cursor, 3, |name, _| {
+                found.push(name.to_vec());
             });
             match scan.await {
                 None => return,
@@ -78,24 +78,24 @@ impl<S: Subject> Record<S> {
                     return self.fail(Fault::Error(format!("client {client}: scan: {error}")));
                 }
             }
-            for (name, held) in found {
+            for name in found {
                 let Some(key) = self.keys.iter().position(|key| *key == name) else {
                     return self.fail(Fault::Error(format!("a scan found a key {name:?}")));
                 };
                 visited.insert(key);
-                self.saw(client, called, key, Some(held));
+                self.saw(client, called, key, true);
             }
             if cursor == 0 {
                 break;
             }
         }
         for key in (0..self.keys.len()).filter(|key| !visited.contains(key)) {
-            self.saw(client, begun, key, None);
+            self.saw(client, begun, key, false);
         }
     }
 
-    fn saw(&self, client: u32, called: u64, key: usize, held: Option<Held>) {
-        let op = Operation { client, command: Command::Get, answer: Some(Answer::Held(held)) };
+    fn saw(&self, client: u32, called: u64, key: usize, there: bool) {
+        let op = Operation { client, command: Command::Exists, answer: Some(Answer::Did(there)) };
         let call = Call::returned(called, self.stamp(), op);
         self.calls.borrow_mut().push((key, call));
     }

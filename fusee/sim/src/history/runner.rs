@@ -103,7 +103,9 @@ fn play<S: Subject + 'static>(
     // Then only the background goes on, and at last not even that.
     let goal: Vec<u64> = record.ticks.iter().map(|ticks| ticks.get() + TICKS_TO_REST).collect();
     let rested = |client: u32| {
-        pool.is_stopped(client) || record.ticks[client as usize].get() >= goal[client as usize]
+        record.fault.borrow().is_some()
+            || pool.is_stopped(client)
+            || record.ticks[client as usize].get() >= goal[client as usize]
     };
     let ended = executor.run(3 * DEADLINE_NS, || (0..clients).all(rested));
     record.resting.set(true);
@@ -176,7 +178,10 @@ async fn tick<S: Subject>(
     loop {
         let pause_ns = plan.rng.between(plan.tick_ns / 2, plan.tick_ns * 3 / 2);
         record.sim.sleep(pause_ns).await;
-        subject.maintain().await;
+        if let Err(error) = subject.maintain().await {
+            return record
+                .fail(Fault::Error(format!("client {number} in the background: {error}")));
+        }
         let ticks = &record.ticks[number as usize];
         ticks.set(ticks.get() + 1);
         if record.resting.get() {

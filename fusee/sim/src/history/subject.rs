@@ -43,7 +43,7 @@ pub trait Subject {
     async fn len(&self, database: u8) -> Option<Result<u64, Error>>;
 
     /// Does what is due in the background.
-    async fn maintain(&self);
+    async fn maintain(&self) -> Result<(), Error>;
 
     /// Round trips so far.
     fn batches(&self) -> u64;
