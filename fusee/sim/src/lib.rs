@@ -1,2 +1,28 @@
-//! placeholder
+//! The simulator: memory nodes, clients and their faults in virtual time, and
+//! the judge of what they did.
+#![forbid(unsafe_code)]
+
+mod control;
+mod delay;
+mod env;
+mod executor;
+mod fabric;
+pub mod history;
+pub mod keyspec;
+pub mod linearizability;
+mod meddler;
 pub mod model;
+mod nodes;
+mod rng;
+mod schedule;
+mod trace;
+
+pub use control::MemoryNodes;
+pub use delay::Delays;
+pub use env::{SimEnv, WallClock};
+pub use executor::{Ended, Executor, Group, Sim};
+pub use fabric::{Control, Move, Settings, SimFabric, SimPool};
+pub use meddler::{Meddler, Meddling, Seen};
+pub use nodes::Nodes;
+pub use rng::Rng;
+pub use schedule::Tearing;

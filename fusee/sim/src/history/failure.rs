@@ -1,0 +1,108 @@
+//! What comes of a history.
+
+use std::fmt;
+
+/// What a history that passed was like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Operations on keys, those of scans and of several keys counted by key.
+    pub operations: u64,
+    /// Operations that had no answer: their clients stopped, or met too many
+    /// conflicts.
+    pub unanswered: u64,
+    /// Writes that were refused for want of memory.
+    pub refused: u64,
+    /// Clients that stopped.
+    pub stops: u64,
+    /// READs whose parts were of different moments.
+    pub torn_reads: u64,
+    /// Round trips of all clients.
+    pub batches: u64,
+    /// Virtual time that it took.
+    pub virtual_ns: u64,
+    /// What memory held in the end.
+    pub census: Census,
+}
+
+/// What an audit found in good order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Census {
+    /// Live slots.
+    pub keys: u64,
+    /// Objects that are named by live slots or their lists of chunks.
+    pub live: u64,
+    /// Objects of living clients that are free.
+    pub free: u64,
+    /// Those that wait for others to pass by.
+    pub grace: u64,
+    /// Those that stopped clients ought to have freed.
+    pub orphaned: u64,
+}
+
+/// A history that did not pass.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// The seed that brings it back.
+    pub seed: u64,
+    /// What was found.
+    pub fault: Fault,
+    /// What happened, verb by verb, if that was asked for.
+    pub trace: Vec<String>,
+}
+
+/// What was found wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// No order explains what a key's clients saw, or none was found in time.
+    NotLinearizable(String),
+    /// Clients that did not stop did not finish.
+    Hang(String),
+    /// Code under test panicked.
+    Panic(String),
+    /// An operation gave an error that it must not give.
+    Error(String),
+    /// Memory at rest is not as it should be.
+    Memory(String),
+}
+
+impl Summary {
+    /// Adds another history's.
+    pub fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.unanswered += other.unanswered;
+        self.refused += other.refused;
+        self.stops += other.stops;
+        self.torn_reads += other.torn_reads;
+        self.batches += other.batches;
+        self.virtual_ns += other.virtual_ns;
+        self.census.keys += other.census.keys;
+        self.census.live += other.census.live;
+        self.census.free += other.census.free;
+        self.census.grace += other.census.grace;
+        self.census.orphaned += other.census.orphaned;
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, text) = match self {
+            Self::NotLinearizable(text) => ("not linearizable", text),
+            Self::Hang(text) => ("hangs", text),
+            Self::Panic(text) => ("panics", text),
+            Self::Error(text) => ("fails", text),
+            Self::Memory(text) => ("memory", text),
+        };
+        write!(f, "{what}: {text}")
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.trace {
+            writeln!(f, "{line}")?;
+        }
+        write!(f, "seed {}: {}", self.seed, self.fault)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,253 @@
+//! What a history is going to be like, drawn from its seed.
+
+use crate::keyspec::{Bytes, Command, Held};
+use crate::{Delays, Rng, Settings, Tearing, WallClock};
+use std::ops::RangeInclusive;
+
+/// The bounds within which a seed draws its history.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scenario {
+    /// Copies of index and data.
+    pub replicas: RangeInclusive<u64>,
+    /// Clients.
+    pub clients: RangeInclusive<u64>,
+    /// Operations of a client.
+    pub operations: RangeInclusive<u64>,
+    /// Keys.
+    pub keys: RangeInclusive<u64>,
+    /// How many histories in a hundred have clients that stop.
+    pub stops_percent: u64,
+    /// Do keys expire?
+    pub expiry: bool,
+    /// Are some values so large that they are cut into chunks?
+    pub large: bool,
+    /// Do clients scan?
+    pub scans: bool,
+    /// Keep a trace.
+    pub trace: bool,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            replicas: 1..=4,
+            clients: 3..=5,
+            operations: 4..=12,
+            keys: 1..=4,
+            stops_percent: 50,
+            expiry: true,
+            large: true,
+            scans: true,
+            trace: false,
+        }
+    }
+}
+
+/// One thing that a client does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Task {
+    /// A command on a key.
+    One(usize, Command),
+    /// A read of several keys.
+    Many(Vec<usize>),
+    /// A scan of everything.
+    Scan,
+}
+
+/// A client's part of a plan.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClientPlan {
+    /// When it joins.
+    pub joins_at_ns: u64,
+    /// What it does, each after a pause.
+    pub tasks: Vec<(u64, Task)>,
+    /// It stops in this task, so many steps after its beginning.
+    pub stop: Option<(usize, u64)>,
+    /// It is in the background this often.
+    pub tick_ns: u64,
+    /// Its own chance.
+    pub rng: Rng,
+}
+
+/// A history to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Copies of index and data.
+    pub replicas: u8,
+    /// Memory nodes.
+    pub nodes: u16,
+    /// The keys' names.
+    pub keys: Vec<Vec<u8>>,
+    /// The clients.
+    pub clients: Vec<ClientPlan>,
+    /// How the fabric behaves.
+    pub settings: Settings,
+    /// The clients' wall clock.
+    pub clock: WallClock,
+    /// Size of a block.
+    pub block_bytes: u64,
+    /// How many regions of blocks there are.
+    pub data_regions: u32,
+    /// Bucket groups of the index.
+    pub groups: u32,
+    /// Seed of the key hash.
+    pub hash_seed: u64,
+    /// When every key that ends has ended.
+    pub ended_at_ns: u64,
+    /// The fabric's chance.
+    pub rng: Rng,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn new(seed: u64, scenario: &Scenario) -> Self {
+        let mut rng = Rng::new(seed);
+        let range = |rng: &mut Rng, of: &RangeInclusive<u64>| rng.between(*of.start(), *of.end());
+        let replicas = range(&mut rng, &scenario.replicas) as u8;
+        let nodes = u16::from(replicas) + rng.below(2) as u16;
+        let keys = (0..range(&mut rng, &scenario.keys)).map(|n| format!("k{n}").into_bytes());
+        let keys: Vec<Vec<u8>> = keys.collect();
+        let within_lines = rng.percent(70);
+        let settings = Settings {
+            delays: Delays::drawn(&mut rng),
+            tearing: Tearing { percent: rng.pick(&[0, 20, 20, 60, 100]), within_lines },
+        };
+        let clock = WallClock {
+            start_ms: 1_700_000_000_000,
+            ns_per_ms: rng.pick(&[1_000_000, 20_000, 20_000, 5_000]),
+        };
+        let clients = range(&mut rng, &scenario.clients);
+        let with_stops = rng.percent(scenario.stops_percent);
+        let mut stops_left = if with_stops { rng.between(1, (clients - 1).min(2)) } else { 0 };
+        let block_bytes = rng.pick(&[1024, 2048, 4096]);
+        let style = Style::drawn(&mut rng, scenario, block_bytes);
+        let tick_ns = rng.pick(&[10_000, 30_000, 100_000, 1_000_000]);
+        let think_ns = rng.pick(&[1, 2_000, 20_000]);
+        let plans = (0..clients).map(|number| {
+            let mut own = rng.fork();
+            let count = range(&mut own, &scenario.operations) as usize;
+            let tasks: Vec<(u64, Task)> = (0..count)
+                .map(|at| {
+                    let unique = (number + 1) * 1000 + at as u64;
+                    (own.below(think_ns) + 1, style.task(unique, keys.len(), &clock, &mut own))
+                })
+                .collect();
+            let stop = (stops_left > 0).then(|| {
+                stops_left -= 1;
+                (own.below(count as u64) as usize, own.between(1, own.clone().pick(&[4, 12, 40])))
+            });
+            let joins_at_ns = if own.percent(20) { own.below(200_000) } else { own.below(2_000) };
+            ClientPlan { joins_at_ns, tasks, stop, tick_ns, rng: own }
+        });
+        let clients = plans.collect();
+        Self {
+            replicas,
+            nodes,
+            keys,
+            clients,
+            settings,
+            clock,
+            block_bytes,
+            data_regions: rng.pick(&[2, 3, 4]),
+            groups: rng.pick(&[2, 2, 3]),
+            hash_seed: rng.word(),
+            ended_at_ns: (ends_within_ms(&clock) + 2) * clock.ns_per_ms,
+            rng,
+        }
+    }
+}
+
+/// What the operations of a history are mostly like.
+#[derive(Clone, Debug)]
+struct Style {
+    kinds: Vec<u8>,
+    value_bytes: Vec<u64>,
+    expiry_percent: u64,
+    multi_percent: u64,
+    scan_percent: u64,
+}
+
+const KINDS: u8 = 11;
+
+/// Keys that end do so within so many ms of the beginning.
+fn ends_within_ms(clock: &WallClock) -> u64 {
+    (400_000 / clock.ns_per_ms).max(3)
+}
+
+impl Style {
+    fn drawn(rng: &mut Rng, scenario: &Scenario, block_bytes: u64) -> Self {
+        // A few kinds at a time, so that the same kinds meet; at times all.
+        let kinds = if rng.percent(30) {
+            (0..KINDS).collect()
+        } else {
+            let mut kinds: Vec<u8> =
+                (0..rng.between(2, 4)).map(|_| rng.below(KINDS.into()) as u8).collect();
+            kinds.push(0);
+            kinds
+        };
+        let mut value_bytes = vec![4, 4, 4, 4, 90];
+        if rng.percent(30) {
+            value_bytes.extend([200, 500]);
+        }
+        if scenario.large && rng.percent(15) {
+            value_bytes.extend([block_bytes - 100, block_bytes - 100]);
+        }
+        Self {
+            kinds,
+            value_bytes,
+            expiry_percent: if scenario.expiry { rng.pick(&[0, 0, 10, 50]) } else { 0 },
+            multi_percent: rng.pick(&[0, 5, 20]),
+            scan_percent: if scenario.scans { rng.pick(&[0, 0, 5]) } else { 0 },
+        }
+    }
+
+    fn task(&self, unique: u64, keys: usize, clock: &WallClock, rng: &mut Rng) -> Task {
+        if rng.percent(self.scan_percent) {
+            return Task::Scan;
+        }
+        if rng.percent(self.multi_percent) {
+            let count = rng.between(1, 2 * keys as u64);
+            return Task::Many((0..count).map(|_| rng.below(keys as u64) as usize).collect());
+        }
+        Task::One(rng.below(keys as u64) as usize, self.command(unique, clock, rng))
+    }
+
+    fn command(&self, unique: u64, clock: &WallClock, rng: &mut Rng) -> Command {
+        let kind = rng.pick(&self.kinds);
+        let ends = |rng: &mut Rng| clock.start_ms + rng.below(ends_within_ms(clock));
+        let expires_at_ms = rng.percent(self.expiry_percent).then(|| ends(rng));
+        let bytes = rng.pick(&self.value_bytes) as usize;
+        let held = Held { value: Bytes::text(&format!("{unique:0bytes$}")), expires_at_ms };
+        match kind {
+            0 => Command::Get,
+            1 => Command::Set(held),
+            2 => Command::Delete,
+            3 => Command::SetNx(held),
+            4 => Command::SetXx(held),
+            5 => Command::SetGet(held),
+            6 => Command::GetDelete,
+            7 => Command::Increment(1),
+            8 => Command::Append(Bytes::text(&(unique % 10).to_string())),
+            9 if self.expiry_percent > 0 => Command::ExpireAt(ends(rng)),
+            10 if self.expiry_percent > 0 => Command::Persist,
+            _ => Command::Set(held),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_one_plan_and_somebody_always_lives() {
+        for seed in 0..300 {
+            let scenario = Scenario { stops_percent: 100, ..Scenario::default() };
+            let plan = Plan::new(seed, &scenario);
+            assert_eq!(plan, Plan::new(seed, &scenario));
+            assert!(plan.clients.iter().any(|client| client.stop.is_none()));
+            assert!(plan.clients.iter().any(|client| client.stop.is_some()));
+            assert!((3..=5).contains(&plan.clients.len()) && plan.nodes >= plan.replicas.into());
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The stage on which the real store plays.
+
+use super::audit::{Living, audit};
+use super::failure::{Census, Failure, Summary};
+use super::plan::{Plan, Scenario};
+use super::runner::{Stage, run_with};
+use super::subject::Subject;
+use crate::{MemoryNodes, SimEnv, SimFabric, SimPool};
+use fusee::{Decision, Entry, Error, Key, Store, StoreConfig};
+use fusee_fabric::Fabric;
+use fusee_layout::{Geometry, POOL_VERSION, PoolParams};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A store in the simulator.
+pub type SimStore = Store<SimFabric, SimEnv>;
+
+/// Plays and judges the history of a seed with real stores.
+///
+/// # Errors
+///
+/// If anything went wrong: the failure has the seed that brings it back.
+pub fn run_history(seed: u64, scenario: &Scenario) -> Result<Summary, Failure> {
+    run_with(seed, scenario, stage)
+}
+
+/// A small pool as the plan wants it.
+pub fn stage(plan: &Plan) -> Stage<SimStore> {
+    let geometry = Arc::new(geometry(plan));
+    let (control, nodes) = MemoryNodes::create(geometry.clone());
+    let (inspected, opened) = (geometry.clone(), geometry.clone());
+    Stage {
+        nodes,
+        control: Box::new(control),
+        geometry: Some((*geometry).clone()),
+        open: Box::new(move |fabric, env| {
+            let geometry = opened.clone();
+            let config = StoreConfig { index_cache_entries: CACHE_ENTRIES };
+            Box::pin(async move {
+                let joined = Store::join(fabric, env, geometry, config).await;
+                joined.map_err(|error| error.to_string())
+            })
+        }),
+        inspect: Box::new(move |pool, stores| inspect(&inspected, pool, stores)),
+    }
+}
+
+const CACHE_ENTRIES: usize = 64;
+
+fn inspect(
+    geometry: &Geometry,
+    pool: &SimPool,
+    stores: &[Option<Rc<SimStore>>],
+) -> Result<Census, String> {
+    let living: Vec<Living> = stores
+        .iter()
+        .flatten()
+        .map(|store| Living { client: store.client(), blocks: store.audit() })
+        .collect();
+    audit(geometry, &pool.nodes(), &living, &pool.moves())
+}
+
+/// The pool of a plan: an index in which the keys meet, blocks of a few objects.
+pub fn geometry(plan: &Plan) -> Geometry {
+    let region_bytes = plan.block_bytes * BLOCKS_PER_REGION;
+    let regions = u64::from(1 + plan.data_regions) * u64::from(plan.replicas);
+    let mut params = PoolParams {
+        version: POOL_VERSION,
+        nodes: plan.nodes,
+        replicas: plan.replicas,
+        node_bytes: 0,
+        region_bytes,
+        block_bytes: plan.block_bytes,
+        clients_max: CLIENTS_MAX,
+        index_regions: 1,
+        subtables: 1,
+        groups: plan.groups,
+        hash_seed: plan.hash_seed,
+    };
+    let per_node = regions.div_ceil(plan.nodes.into());
+    params.node_bytes = Geometry::meta_bytes(&params) + per_node * region_bytes;
+    Geometry::new(params).expect("plans are possible")
+}
+
+const BLOCKS_PER_REGION: u64 = 16;
+/// One more than there are, for the entry of all who have left.
+const CLIENTS_MAX: u32 = 8;
+
+impl Subject for SimStore {
+    async fn read(
+        &self,
+        keys: &[Key<'_>],
+        each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>),
+    ) {
+        Store::read(self, keys, each).await;
+    }
+
+    async fn set(
+        &self,
+        key: Key<'_>,
+        value: &[u8],
+        expires_at_ms: Option<u64>,
+    ) -> Result<(), Error> {
+        Store::set(self, key, value, expires_at_ms).await
+    }
+
+    async fn delete(&self, key: Key<'_>) -> Result<bool, Error> {
+        Store::delete(self, key).await
+    }
+
+    async fn update(
+        &self,
+        key: Key<'_>,
+        decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Decision,
+    ) -> Result<(), Error> {
+        Store::update(self, key, decide).await
+    }
+
+    async fn scan(
+        &self,
+        database: u8,
+        cursor: u64,
+        count: usize,
+        each: impl FnMut(&[u8], Entry<'_>),
+    ) -> Option<Result<u64, Error>> {
+        Some(Store::scan(self, database, cursor, count, each).await)
+    }
+
+    async fn len(&self, database: u8) -> Option<Result<u64, Error>> {
+        Some(Store::len(self, database).await)
+    }
+
+    async fn maintain(&self) -> Result<(), Error> {
+        Store::maintain(self).await.map(|_| ())
+    }
+
+    fn batches(&self) -> u64 {
+        self.fabric().counters().batches()
+    }
+}

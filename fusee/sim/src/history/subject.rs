@@ -1,0 +1,50 @@
+//! What is put to the test: anything with the operations of a store.
+
+use fusee::{Decision, Entry, Error, Key};
+
+/// A client of keys, as the simulator drives it. Each method is the store's.
+#[expect(async_fn_in_trait, reason = "the simulator has one thread, so futures need not be Send")]
+pub trait Subject {
+    /// Reads several keys.
+    async fn read(
+        &self,
+        keys: &[Key<'_>],
+        each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>),
+    );
+
+    /// Sets a key, whatever it was.
+    async fn set(
+        &self,
+        key: Key<'_>,
+        value: &[u8],
+        expires_at_ms: Option<u64>,
+    ) -> Result<(), Error>;
+
+    /// Removes a key and tells whether it was there.
+    async fn delete(&self, key: Key<'_>) -> Result<bool, Error>;
+
+    /// Reads, decides and writes as one step.
+    async fn update(
+        &self,
+        key: Key<'_>,
+        decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Decision,
+    ) -> Result<(), Error>;
+
+    /// Visits some keys of a database; `None` if it cannot.
+    async fn scan(
+        &self,
+        database: u8,
+        cursor: u64,
+        count: usize,
+        each: impl FnMut(&[u8], Entry<'_>),
+    ) -> Option<Result<u64, Error>>;
+
+    /// The number of keys in a database; `None` if it cannot tell.
+    async fn len(&self, database: u8) -> Option<Result<u64, Error>>;
+
+    /// Does what is due in the background.
+    async fn maintain(&self) -> Result<(), Error>;
+
+    /// Round trips so far.
+    fn batches(&self) -> u64;
+}
