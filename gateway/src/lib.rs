@@ -13,6 +13,7 @@ pub mod command;
 pub mod config;
 mod connection;
 mod control;
+pub mod embedded;
 mod http;
 pub mod keyspace;
 pub mod logging;

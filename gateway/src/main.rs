@@ -6,9 +6,9 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use gateway::Server;
 use gateway::config::{Config, ConfigError};
-use gateway::testing::MemoryKeyspace;
-use gateway::{Server, StartError};
+use gateway::embedded::Embedded;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
@@ -36,9 +36,14 @@ fn refuse(reason: &str) -> ExitCode {
 }
 
 /// Makes the pool and starts the server over it.
-fn start(config: &Config) -> Result<Server, StartError> {
-    let keyspace = MemoryKeyspace::default();
-    gateway::start(config, Vec::new(), move |_worker| Ok(keyspace.clone()))
+fn start(config: &Config) -> Result<Server, String> {
+    let embedded = Embedded::create(config).map_err(|error| error.to_string())?;
+    let source = embedded.source();
+    let store = move |_worker| {
+        let embedded = embedded.clone();
+        async move { embedded.store().await }
+    };
+    gateway::start(config, vec![source], store).map_err(|error| error.to_string())
 }
 
 fn run(config: &Config) -> Result<(), String> {
@@ -52,7 +57,7 @@ fn run(config: &Config) -> Result<(), String> {
         let listen = |kind| signal(kind).map_err(|error| format!("cannot hear signals: {error}"));
         (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?)
     };
-    let server = start(config).map_err(|error| error.to_string())?;
+    let server = start(config)?;
     announce(&server);
     let stop = server.stopper();
     let (done, mut ended) = tokio::sync::oneshot::channel();

@@ -89,7 +89,7 @@ pub struct Server {
 pub fn start<K, F>(config: &Config, sources: Vec<Source>, keyspace: F) -> Result<Server, StartError>
 where
     K: Keyspace + 'static,
-    F: Fn(usize) -> Result<K, String> + Send + Sync + 'static,
+    F: AsyncFn(usize) -> Result<K, String> + Send + Sync + 'static,
 {
     let (addresses, mut listeners) = listen(config)?;
     let metrics_listener = listen_for_metrics(config)?;
@@ -129,7 +129,7 @@ where
                 .map_err(|error| error.to_string())
                 .and_then(|runtime| {
                     // A store may need the runtime's driver when it is made.
-                    let keyspace = runtime.block_on(async { keyspace(index) })?;
+                    let keyspace = runtime.block_on(keyspace(index))?;
                     Ok((runtime, keyspace))
                 });
             let (runtime, keyspace) = match prepared {

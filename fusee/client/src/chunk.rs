@@ -59,14 +59,14 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 chunked: false,
             };
             let made = self.draft(&mut batch, KeyHash::from_word(0), &content).await;
-            let (mut draft, span) = match made {
+            let (draft, span) = match made {
                 Ok(made) => made,
                 Err(error) => {
                     self.fabric.recycle(batch);
                     return Err(error);
                 }
             };
-            self.post_draft(&mut batch, &mut draft, span);
+            self.post_draft(&mut batch, &draft, span);
             body.extend_from_slice(&draft.word.word().to_le_bytes());
         }
         let batch = self.fabric.run(batch).await;

@@ -44,10 +44,6 @@ pub(crate) struct Draft {
     pub(crate) opcode: Opcode,
     /// Its first bytes, for the commit record.
     pub(crate) first: [u8; RECORD_BYTES],
-    /// Does it list chunks?
-    pub(crate) chunked: bool,
-    /// Was it written to memory?
-    pub(crate) written: bool,
 }
 
 impl Draft {
@@ -120,18 +116,15 @@ impl<F: Fabric, E: Env> Store<F, E> {
             word: allocated.slot(hash.fingerprint()),
             opcode: content.opcode,
             first: staged[..RECORD_BYTES].try_into().expect("an object is longer than its record"),
-            chunked: content.chunked,
-            written: false,
         };
         Ok((draft, span))
     }
 
     /// Posts the WRITEs of a draft to all replicas.
-    pub(crate) fn post_draft(&self, batch: &mut Batch, draft: &mut Draft, span: Span) {
+    pub(crate) fn post_draft(&self, batch: &mut Batch, draft: &Draft, span: Span) {
         for at in self.geometry.placement.locate_all(draft.word.address()) {
             batch.write(at, span);
         }
-        draft.written = true;
     }
 
     /// An object of a class, from the own lists or a new block. A delete may

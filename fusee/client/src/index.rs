@@ -54,10 +54,6 @@ impl Directory {
     pub(crate) fn subtable(&self, number: usize) -> Option<Address> {
         self.entries.get(number).map(|&(address, _)| address)
     }
-
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
 }
 
 /// Where a key may be: two combined buckets of one subtable.

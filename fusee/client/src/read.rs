@@ -102,6 +102,17 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.scratch.borrow_mut().push(scratch);
     }
 
+    /// Brings the index entries of keys that the next operations will touch into
+    /// the processor's cache, where the memory is the machine's own.
+    pub fn prefetch(&self, keys: &[Key<'_>]) {
+        let cache = self.cache.borrow();
+        for key in keys {
+            let hash = self.hash(*key);
+            cache.prefetch(hash);
+            self.place(hash).prefetch(&self.fabric, |address| self.primary(address));
+        }
+    }
+
     async fn hand_over(
         &self,
         number: usize,

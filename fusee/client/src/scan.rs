@@ -49,6 +49,14 @@ impl<F: Fabric, E: Env> Store<F, E> {
         .await
     }
 
+    /// A cursor somewhere in the index, chosen by `random`.
+    pub fn scan_start(&self, random: u64) -> u64 {
+        let reversed = random & ((1 << KeyHash::DEPTH_MAX) - 1);
+        let group = (random >> 16) % u64::from(self.geometry.params.groups);
+        let step = 1 << (KeyHash::DEPTH_MAX - self.geometry.depth());
+        (reversed / step * step) << GROUP_BITS | group
+    }
+
     /// The number of keys in a database, those included whose time has come
     /// but which nobody has met yet. 1 round trip.
     pub async fn len(&self, database: u8) -> Result<u64, Error> {

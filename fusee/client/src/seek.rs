@@ -151,8 +151,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
         if draft.is_none() {
             let word = hash.word().to_le_bytes();
             let content = Content::of_delete(Opcode::Delete, key.database, &word);
-            let (mut made, span) = self.draft(batch, hash, &content).await?;
-            self.post_draft(batch, &mut made, span);
+            let (made, span) = self.draft(batch, hash, &content).await?;
+            self.post_draft(batch, &made, span);
             *draft = Some(made);
         }
         Ok(())

@@ -80,8 +80,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
                         }
                         made => made,
                     };
-                    let (mut made, span) = made?;
-                    self.post_draft(&mut batch, &mut made, span);
+                    let (made, span) = made?;
+                    self.post_draft(&mut batch, &made, span);
                     *draft.insert(made)
                 }
             };
@@ -282,14 +282,14 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// Writes an object. 1 round trip.
     async fn write_draft(&self, hash: KeyHash, content: &Content<'_>) -> Result<Draft, Error> {
         let mut batch = self.fabric.batch();
-        let (mut draft, span) = match self.draft(&mut batch, hash, content).await {
+        let (draft, span) = match self.draft(&mut batch, hash, content).await {
             Ok(made) => made,
             Err(error) => {
                 self.fabric.recycle(batch);
                 return Err(error);
             }
         };
-        self.post_draft(&mut batch, &mut draft, span);
+        self.post_draft(&mut batch, &draft, span);
         let batch = self.fabric.run(batch).await;
         for ticket in batch.tickets() {
             batch.done(ticket)?;
