@@ -34,6 +34,9 @@ struct Arguments {
     /// How many histories in a hundred have clients that stop.
     #[arg(long)]
     stops_percent: Option<u64>,
+    /// Let no key expire.
+    #[arg(long)]
+    no_expiry: bool,
     /// Go on after a failure, and list the seeds that failed.
     #[arg(long)]
     go_on: bool,
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
     if let Some(percent) = arguments.stops_percent {
         scenario.stops_percent = percent;
     }
+    scenario.expiry = !arguments.no_expiry;
     let (first, count) = match arguments.only_seed {
         Some(seed) => (seed, 1),
         None => (arguments.seed, arguments.histories),
