@@ -5,6 +5,7 @@
 
 use clap::Parser;
 use fusee_sim::history::{Failure, Scenario, Summary, run_history};
+use fusee_sim::keyspec::Expiry;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -37,6 +38,9 @@ struct Arguments {
     /// Let no key expire.
     #[arg(long)]
     no_expiry: bool,
+    /// Let keys end for everybody at once, not for each operation as it judges.
+    #[arg(long)]
+    strict_expiry: bool,
     /// Go on after a failure, and list the seeds that failed.
     #[arg(long)]
     go_on: bool,
@@ -63,7 +67,11 @@ fn main() -> ExitCode {
     if let Some(percent) = arguments.stops_percent {
         scenario.stops_percent = percent;
     }
-    scenario.expiry = !arguments.no_expiry;
+    if arguments.no_expiry {
+        scenario.expiry = None;
+    } else if arguments.strict_expiry {
+        scenario.expiry = Some(Expiry::AtOnce);
+    }
     let (first, count) = match arguments.only_seed {
         Some(seed) => (seed, 1),
         None => (arguments.seed, arguments.histories),

@@ -293,7 +293,8 @@ impl Protocol {
         match c.pc {
             Pc::Idle | Pc::Read => self.verbs_of_read(state, client, verbs),
             Pc::Vote | Pc::Adopt | Pc::HelpAdopt | Pc::Follow | Pc::HelpFollow => {
-                verbs.extend((0..self.backups()).filter(|b| c.todo >> b & 1 == 1).map(Verb::Backup));
+                verbs
+                    .extend((0..self.backups()).filter(|b| c.todo >> b & 1 == 1).map(Verb::Backup));
                 if c.check == Word::DUE {
                     verbs.push(Verb::Check);
                 }
