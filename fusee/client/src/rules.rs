@@ -127,7 +127,9 @@ pub(crate) fn judge(defeat: Defeat) -> Verdict {
     }
     match (defeat.mine, winner) {
         (Opcode::Set, Opcode::Set | Opcode::Delete) => Verdict::Overtaken,
-        (Opcode::Delete, Opcode::Set) => Verdict::Deleted(true),
+        // Before the SET it would have removed something, but of two such DELs
+        // only one.
+        (Opcode::Delete, Opcode::Set) => Verdict::Again,
         (Opcode::Delete, Opcode::Delete | Opcode::Take) => Verdict::Deleted(false),
         _ => Verdict::Again,
     }
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(update(Set, Delete), Verdict::Overtaken);
         assert_eq!(update(Set, Update), Verdict::Again, "it read what SET would have changed");
         assert_eq!(update(Set, Take), Verdict::Again);
-        assert_eq!(update(Delete, Set), Verdict::Deleted(true));
+        assert_eq!(update(Delete, Set), Verdict::Again, "another DEL may have lost, too");
         assert_eq!(update(Delete, Update), Verdict::Again);
         assert_eq!(update(Delete, Delete), Verdict::Deleted(false));
         assert_eq!(update(Delete, Take), Verdict::Deleted(false));

@@ -91,7 +91,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
             for backup in 0..backups {
                 let Some(ticket) = tickets[backup] else { continue };
                 let found = slot(batch.word(ticket)?)?;
-                if found == round.old {
+                // A helper may have brought the own word there before.
+                if found == round.old || found == round.new {
                     words[backup] = round.new;
                     open[backup] = false;
                     if backup == 0 {

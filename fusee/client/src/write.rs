@@ -50,13 +50,13 @@ impl<F: Fabric, E: Env> Store<F, E> {
         };
         let mut draft = None;
         let done = self.set_content(hash, &content, &mut draft).await;
-        if !matches!(done, Ok(Settled::Won)) {
+        if !matches!(done, Ok(Settled::Won) | Err(Error::NodeDown { .. })) {
             // What was not acknowledged as the value is not needed any more. (After
             // a failed node it may be visible: its recovery frees it.)
-            if let Some(lost) = draft.filter(|_| !matches!(done, Err(Error::NodeDown { .. }))) {
+            if let Some(lost) = draft {
                 self.release_lost(&lost);
-                self.drop_chunks(chunks.as_deref());
             }
+            self.drop_chunks(chunks.as_deref());
         }
         done.map(|_| ())
     }

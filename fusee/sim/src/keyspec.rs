@@ -2,7 +2,7 @@
 //! linearizability checker judges them by.
 
 use crate::WallClock;
-use crate::linearizability::Spec;
+use crate::linearizability::{Spec, When};
 use std::fmt;
 use std::sync::Arc;
 
@@ -142,45 +142,71 @@ pub struct Operation {
     pub answer: Option<Answer>,
 }
 
+/// Whose clock tells that a key has ended, and when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expiry {
+    /// The key ends for everybody at one moment of the order. A write that
+    /// found it before its end and takes effect after it would bring it back.
+    AtOnce,
+    /// Each operation looks at the clock once, at any time between its call and
+    /// its return, and judges by that; the key is gone for all only when
+    /// somebody has written over it. Operations that are under way at its end
+    /// may so differ about it; one that is called later finds it ended.
+    AsJudged,
+}
+
 /// The spec of a key. History times are stamps of a [`Stamps`].
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
     /// What the clients' clocks show.
     pub clock: WallClock,
+    /// How keys end.
+    pub expiry: Expiry,
 }
 
 impl Spec for KeySpec {
     type State = Option<Held>;
     type Op = Operation;
 
-    fn step(
-        &self,
-        state: &Option<Held>,
-        op: &Operation,
-        (from, to): (u64, u64),
-        next: &mut Vec<Option<Held>>,
-    ) {
+    fn step(&self, state: &Option<Held>, op: &Operation, when: When, next: &mut Vec<Option<Held>>) {
         if op.answer == Some(Answer::Refused) {
             next.push(state.clone());
             return;
         }
-        let mut go = |current: Option<&Held>| {
+        let state = state.as_ref();
+        let (from, to, kept) = match self.expiry {
+            Expiry::AtOnce => (when.from, when.to, None),
+            Expiry::AsJudged => (when.called, when.returned, state),
+        };
+        // Within the millisecond of its end a key may be seen either way.
+        let may_be_there = |held: &Held| {
+            held.expires_at_ms.is_none_or(|ends| self.clock.at(Stamps::ns(from)) <= ends)
+        };
+        let may_be_over = |held: &Held| {
+            held.expires_at_ms.is_some_and(|ends| self.clock.at(Stamps::ns(to)) >= ends)
+        };
+        let mut go = |current: Option<&Held>, kept: Option<&Held>| {
             let (effect, answer) = op.command.decide(current);
-            if op.answer.as_ref().is_none_or(|given| *given == answer) {
-                next.push(match effect {
-                    Effect::Keep => current.cloned(),
-                    Effect::Delete => None,
-                    Effect::Replace(held) => Some(held),
-                });
+            if op.answer.as_ref().is_some_and(|given| *given != answer) {
+                return;
+            }
+            match effect {
+                Effect::Keep => next.push(kept.cloned()),
+                Effect::Delete => next.push(None),
+                Effect::Replace(held) => {
+                    // A value that is over already removes the key.
+                    if self.expiry == Expiry::AsJudged && may_be_over(&held) {
+                        next.push(None);
+                    }
+                    next.push(Some(held));
+                }
             }
         };
-        let ends = state.as_ref().and_then(|held| held.expires_at_ms);
-        // Within the millisecond of its end a key may be seen either way.
-        if ends.is_none_or(|ends| self.clock.at(Stamps::ns(from)) <= ends) {
-            go(state.as_ref());
+        if state.is_none_or(may_be_there) {
+            go(state, state);
         }
-        if ends.is_some_and(|ends| self.clock.at(Stamps::ns(to)) >= ends) {
-            go(None);
+        if state.is_some_and(may_be_over) {
+            go(None, kept);
         }
     }
 }
@@ -229,7 +255,7 @@ mod tests {
     use super::*;
     use crate::linearizability::{Call, check};
 
-    const SPEC: KeySpec = KeySpec { clock: WallClock { start_ms: 0, ns_per_ms: 100 } };
+    const CLOCK: WallClock = WallClock { start_ms: 0, ns_per_ms: 100 };
 
     fn held(value: &str, expires_at_ms: Option<u64>) -> Held {
         Held { value: Bytes::text(value), expires_at_ms }
@@ -240,8 +266,15 @@ mod tests {
         Call::returned(from_ns * Stamps::PER_NS, to_ns * Stamps::PER_NS, op)
     }
 
+    fn passes_by(expiry: Expiry, history: &[Call<Operation>]) -> bool {
+        check(&KeySpec { clock: CLOCK, expiry }, None, history, 10_000).is_ok()
+    }
+
+    /// The same verdict by either rule.
     fn passes(history: &[Call<Operation>]) -> bool {
-        check(&SPEC, None, history, 10_000).is_ok()
+        let passes = passes_by(Expiry::AtOnce, history);
+        assert_eq!(passes_by(Expiry::AsJudged, history), passes);
+        passes
     }
 
     #[test]
@@ -281,6 +314,16 @@ mod tests {
         assert!(passes(&[set.clone(), get(400, 650, true)]));
         assert!(passes(&[set.clone(), get(400, 650, false)]));
         assert!(!passes(&[set, get(400, 650, false), get(660, 700, true)]));
+    }
+
+    #[test]
+    fn a_key_that_is_persisted_at_its_end_comes_back_only_where_each_judges_for_itself() {
+        let set = call(0, 10, Command::Set(held("1", Some(5))), Answer::Done);
+        let persist = call(400, 800, Command::Persist, Answer::Did(true));
+        let get = |from_ns, held| call(from_ns, from_ns + 10, Command::Get, Answer::Held(held));
+        let history = [set, persist, get(650, None), get(820, Some(held("1", None)))];
+        assert!(!passes_by(Expiry::AtOnce, &history));
+        assert!(passes_by(Expiry::AsJudged, &history));
     }
 
     #[test]

@@ -32,14 +32,21 @@ pub trait Spec {
 
     /// Adds to `next` every state in which the operation may leave the object,
     /// none if it cannot have given its result there. Mostly one; more if what
-    /// happens depends on when, between `between.0` and `between.1`, it happens.
-    fn step(
-        &self,
-        state: &Self::State,
-        op: &Self::Op,
-        between: (u64, u64),
-        next: &mut Vec<Self::State>,
-    );
+    /// happens depends on when it happens.
+    fn step(&self, state: &Self::State, op: &Self::Op, when: When, next: &mut Vec<Self::State>);
+}
+
+/// When an operation can have happened in the order that is being tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct When {
+    /// When it was called.
+    pub called: u64,
+    /// Not before this: the latest call of those before it.
+    pub from: u64,
+    /// Not after this: the first return that is still due.
+    pub to: u64,
+    /// When it returned, the end of time if never.
+    pub returned: u64,
 }
 
 /// An operation and the times of its call and return.
@@ -156,7 +163,13 @@ impl<S: Spec> Search<'_, S> {
                     return Err(Verdict::GaveUp { steps: steps_max });
                 }
                 let call = &self.history[op];
-                self.spec.step(&node.state, &call.op, (from.max(call.called), due), &mut next);
+                let when = When {
+                    called: call.called,
+                    from: from.max(call.called),
+                    to: due,
+                    returned: call.returned.unwrap_or(u64::MAX),
+                };
+                self.spec.step(&node.state, &call.op, when, &mut next);
                 let done = node.done | bit(op);
                 for state in next.drain(..) {
                     if seen.insert((done, state.clone())) {
@@ -218,7 +231,7 @@ impl Spec for Register {
     type State = u64;
     type Op = RegisterOp;
 
-    fn step(&self, state: &u64, op: &RegisterOp, _between: (u64, u64), next: &mut Vec<u64>) {
+    fn step(&self, state: &u64, op: &RegisterOp, _when: When, next: &mut Vec<u64>) {
         match *op {
             RegisterOp::Read(value) if value != *state => {}
             RegisterOp::Read(value) | RegisterOp::Write(value) => next.push(value),
@@ -319,7 +332,8 @@ mod tests {
                 return false;
             }
             let mut next = Vec::new();
-            Register.step(&state, &history[op].op, (0, u64::MAX), &mut next);
+            let when = When { called: 0, from: 0, to: 0, returned: 0 };
+            Register.step(&state, &history[op].op, when, &mut next);
             next.into_iter().any(|state| {
                 done.push(op);
                 let passes = by_force(history, done, state);

@@ -241,7 +241,7 @@ fn stage(way: Way) -> impl FnOnce(&Plan) -> Stage<Fake> {
 
 fn scenario() -> Scenario {
     // The fakes know no ends.
-    Scenario { expiry: false, scans: false, ..Scenario::default() }
+    Scenario { expiry: None, scans: false, ..Scenario::default() }
 }
 
 /// The first failure within so many seeds.

@@ -5,6 +5,7 @@
 
 use clap::Parser;
 use fusee_sim::history::{Failure, Scenario, Summary, run_history};
+use fusee_sim::keyspec::Expiry;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -34,6 +35,12 @@ struct Arguments {
     /// How many histories in a hundred have clients that stop.
     #[arg(long)]
     stops_percent: Option<u64>,
+    /// Let no key expire.
+    #[arg(long)]
+    no_expiry: bool,
+    /// Let keys end for everybody at once, not for each operation as it judges.
+    #[arg(long)]
+    strict_expiry: bool,
     /// Go on after a failure, and list the seeds that failed.
     #[arg(long)]
     go_on: bool,
@@ -59,6 +66,11 @@ fn main() -> ExitCode {
     }
     if let Some(percent) = arguments.stops_percent {
         scenario.stops_percent = percent;
+    }
+    if arguments.no_expiry {
+        scenario.expiry = None;
+    } else if arguments.strict_expiry {
+        scenario.expiry = Some(Expiry::AtOnce);
     }
     let (first, count) = match arguments.only_seed {
         Some(seed) => (seed, 1),

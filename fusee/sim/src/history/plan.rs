@@ -1,6 +1,6 @@
 //! What a history is going to be like, drawn from its seed.
 
-use crate::keyspec::{Bytes, Command, Held};
+use crate::keyspec::{Bytes, Command, Expiry, Held};
 use crate::{Delays, Rng, Settings, Tearing, WallClock};
 use std::ops::RangeInclusive;
 
@@ -17,8 +17,8 @@ pub struct Scenario {
     pub keys: RangeInclusive<u64>,
     /// How many histories in a hundred have clients that stop.
     pub stops_percent: u64,
-    /// Do keys expire?
-    pub expiry: bool,
+    /// How keys end; `None` if they do not.
+    pub expiry: Option<Expiry>,
     /// Are some values so large that they are cut into chunks?
     pub large: bool,
     /// Do clients scan?
@@ -35,7 +35,7 @@ impl Default for Scenario {
             operations: 4..=12,
             keys: 1..=4,
             stops_percent: 50,
-            expiry: true,
+            expiry: Some(Expiry::AsJudged),
             large: true,
             scans: true,
             trace: false,
@@ -84,6 +84,8 @@ pub struct Plan {
     pub settings: Settings,
     /// The clients' wall clock.
     pub clock: WallClock,
+    /// How keys end.
+    pub expiry: Expiry,
     /// Size of a block.
     pub block_bytes: u64,
     /// How many regions of blocks there are.
@@ -147,6 +149,7 @@ impl Plan {
             clients,
             settings,
             clock,
+            expiry: scenario.expiry.unwrap_or(Expiry::AtOnce),
             block_bytes,
             data_regions: rng.pick(&[2, 3, 4]),
             groups: rng.pick(&[2, 2, 3]),
@@ -195,7 +198,7 @@ impl Style {
         Self {
             kinds,
             value_bytes,
-            expiry_percent: if scenario.expiry { rng.pick(&[0, 0, 10, 50]) } else { 0 },
+            expiry_percent: if scenario.expiry.is_some() { rng.pick(&[0, 0, 10, 50]) } else { 0 },
             multi_percent: rng.pick(&[0, 5, 20]),
             scan_percent: if scenario.scans { rng.pick(&[0, 0, 5]) } else { 0 },
         }

@@ -117,7 +117,7 @@ impl<S: Subject> Record<S> {
     }
 
     pub(super) fn judge(&self, plan: &Plan) -> Result<(), Fault> {
-        let spec = KeySpec { clock: plan.clock };
+        let spec = KeySpec { clock: plan.clock, expiry: plan.expiry };
         for key in 0..self.keys.len() {
             let calls = self.calls.borrow();
             let mut calls: Vec<Call<Operation>> =
