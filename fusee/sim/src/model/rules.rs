@@ -125,9 +125,10 @@ pub fn judge<W: Word>(me: Write, insert: bool, seen: &Evidence<W>) -> Verdict {
         return Verdict::Committed;
     }
     let Some(winner) = seen.winner else { return Verdict::Again };
-    // The record of an abandoned insert may exist too; only the primary
-    // tells that an insert became visible.
-    let won = winner.recorded && (!insert || (seen.primary == winner.word && winner.same_key));
+    // The record of an abandoned insert may exist too: only the primary tells
+    // that an insert became visible, and a tombstone there that it did not.
+    let inserted = winner.word.is_live() && seen.primary == winner.word && winner.same_key;
+    let won = winner.recorded && (!insert || inserted);
     if !won || !me.blind {
         return Verdict::Again;
     }

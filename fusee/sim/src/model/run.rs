@@ -25,8 +25,8 @@ pub struct Report {
     pub states: usize,
     /// Length of the longest path on which a state was first met.
     pub depth: usize,
-    /// The property that does not hold, and how that comes.
-    pub violation: Option<(&'static str, String)>,
+    /// The properties that do not hold, and how that comes.
+    pub violations: Vec<(&'static str, String)>,
 }
 
 /// Checks every schedule of the scenario.
@@ -44,11 +44,13 @@ pub fn check(scenario: Scenario, policy: Policy, search: Search, threads: usize)
 }
 
 fn report(checker: impl Checker<Protocol>, scenario: Scenario) -> Report {
-    let violation = checker.discoveries().into_iter().next();
+    let violations = checker.discoveries().into_iter();
     Report {
         states: checker.unique_state_count(),
         depth: checker.max_depth(),
-        violation: violation.map(|(name, path)| (name, trace(path.into_vec(), scenario))),
+        violations: violations
+            .map(|(name, path)| (name, trace(path.into_vec(), scenario)))
+            .collect(),
     }
 }
 
