@@ -146,6 +146,10 @@ impl Protocol {
         if c.insert && self.lacks(Departure::InsertLoserLooks) {
             verdict = Verdict::JustBefore;
         }
+        let lost_to_set = winner.is_some_and(|w| w.recorded && !w.write.deletes);
+        if me.deletes && me.blind && lost_to_set && self.lacks(Departure::DeleteAfterSet) {
+            verdict = Verdict::JustBefore;
+        }
         match verdict {
             Verdict::Committed => self.succeed(state, client),
             Verdict::JustBefore => {

@@ -237,6 +237,8 @@ impl Protocol {
         let pending = self.pending(state);
         self.explain(state, pending, Event::Returned { client, result });
         self.end(state, client, Pc::Done);
+        let shows = Event::Shows(self.visible(state));
+        self.explain(state, pending & !(1 << client), shows);
     }
 
     fn end(&self, state: &mut State, client: usize, pc: Pc) {
@@ -304,7 +306,8 @@ impl Protocol {
         match c.pc {
             Pc::Idle | Pc::Read => self.verbs_of_read(state, client, verbs),
             Pc::Vote | Pc::Adopt | Pc::HelpAdopt | Pc::Follow | Pc::HelpFollow => {
-                verbs.extend((0..self.backups()).filter(|b| c.todo >> b & 1 == 1).map(Verb::Backup));
+                verbs
+                    .extend((0..self.backups()).filter(|b| c.todo >> b & 1 == 1).map(Verb::Backup));
                 if c.check == Word::DUE {
                     verbs.push(Verb::Check);
                 }

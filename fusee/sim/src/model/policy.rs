@@ -55,6 +55,8 @@ pub enum Departure {
     WinnerOfMyRound,
     /// A tombstone that won an insert's round is an abandonment.
     AbandonmentIsNoWin,
+    /// A delete that lost to a SET starts again.
+    DeleteAfterSet,
     /// A conditional loser starts again.
     ConditionalLoser,
     /// A blind loser starts again if the winner was conditional.

@@ -14,6 +14,8 @@ use super::{Protocol, Step};
 pub enum Search {
     /// Breadth first: finds the shortest counterexample.
     Shortest,
+    /// Breadth first, until this property is violated.
+    For(&'static str),
     /// Depth first, up to the names of slots and backups: eight bytes a state.
     Exhaustive,
 }
@@ -31,12 +33,13 @@ pub struct Report {
 
 /// Checks every schedule of the scenario.
 pub fn check(scenario: Scenario, policy: Policy, search: Search, threads: usize) -> Report {
-    let checker = Protocol::new(scenario, policy)
-        .checker()
-        .finish_when(HasDiscoveries::AnyFailures)
-        .threads(threads);
+    let until = match search {
+        Search::For(property) => HasDiscoveries::AnyOf([property].into()),
+        Search::Shortest | Search::Exhaustive => HasDiscoveries::AnyFailures,
+    };
+    let checker = Protocol::new(scenario, policy).checker().finish_when(until).threads(threads);
     match search {
-        Search::Shortest => report(checker.spawn_bfs().join(), scenario),
+        Search::Shortest | Search::For(_) => report(checker.spawn_bfs().join(), scenario),
         Search::Exhaustive => {
             report(checker.symmetry_fn(State::representative).spawn_dfs().join(), scenario)
         }

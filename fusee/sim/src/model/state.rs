@@ -279,9 +279,8 @@ impl State {
     }
 
     fn column(&self, backup: usize) -> impl Ord + use<> {
-        let clients = self.clients.map(|c| {
-            (c.votes[backup], c.todo >> backup & 1, c.lagging >> backup & 1)
-        });
+        let clients =
+            self.clients.map(|c| (c.votes[backup], c.todo >> backup & 1, c.lagging >> backup & 1));
         (self.memory[backup + 1], clients)
     }
 

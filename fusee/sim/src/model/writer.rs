@@ -236,8 +236,8 @@ impl Protocol {
             return false;
         }
         let same_key = self.is_of(state, seen, key);
-        let same_fingerprint = self.has_fingerprint(state, seen, key)
-            && !self.lacks(Departure::TombstonesInProgress);
+        let same_fingerprint =
+            self.has_fingerprint(state, seen, key) && !self.lacks(Departure::TombstonesInProgress);
         rules::is_duplicate(seen, held, same_key, same_fingerprint)
     }
 
