@@ -46,7 +46,7 @@ fn main() -> ExitCode {
             "{:40} {:>12} states  depth {:>3}  {seconds:8.1} s",
             scenario.name, report.states, report.depth
         );
-        if let Some((property, trace)) = report.violation {
+        for (property, trace) in report.violations {
             println!("VIOLATED: {property}\n{trace}");
             failed = true;
         }

@@ -3,8 +3,8 @@
 //! A history is the set of its configurations: what the keys may hold and
 //! which pending operations may have taken effect, with which result. An
 //! operation that returns keeps the configurations that explain its result.
-//! An omniscient reader looks at both keys after every change of the primary
-//! and keeps those that explain what it saw. It stands for any number of
+//! An omniscient reader looks at both keys after every change of the primary and
+//! after every return, and keeps those that explain what it saw. It stands for any number of
 //! readers: one that finds a live word takes effect at that very READ, and one
 //! that finds none in either slot does so at a moment when there was none,
 //! for with at most one visible slot a key cannot move between the two READs

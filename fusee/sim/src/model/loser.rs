@@ -6,10 +6,9 @@ use super::state::{Client, Pc, State};
 use super::word::Word;
 use super::{Protocol, Verb, cas};
 
-/// Bits of [`Client::early`].
-const EARLY: u8 = 1;
-const OWN: u8 = 2;
-const WINNERS: u8 = 4;
+/// Values of [`Client::early`].
+const ABSENT: u8 = 1;
+const PRESENT: u8 = 2;
 
 impl Protocol {
     /// A poll that would change nothing is no step.
@@ -17,12 +16,6 @@ impl Protocol {
         let c = &state.clients[client];
         let slot = usize::from(c.slot);
         let moved = state.memory[0][slot] != c.old;
-        let early = self.lacks(Departure::RecordsAfterPrimary)
-            || self.lacks(Departure::OwnRecordNeedsPrimary);
-        if early && c.early == 0 {
-            verbs.push(Verb::Early);
-            return;
-        }
         let may_help = match c.pc {
             Pc::HelpWait => {
                 let other = 1 - slot;
@@ -41,9 +34,7 @@ impl Protocol {
         c.pc = Pc::Lost;
         c.winner = winner;
         c.check = Word::NONE;
-        if !self.lacks(Departure::FreshRead) {
-            c.held = Client::BLANK.held;
-        }
+        c.held = Client::BLANK.held;
         if winner == Word::NONE {
             c.votes = Client::BLANK.votes;
         }
@@ -53,17 +44,11 @@ impl Protocol {
     pub(super) fn poll(&self, state: &mut State, client: usize) {
         let c = &mut state.clients[client];
         let primary = state.memory[0][usize::from(c.slot)];
-        if self.lacks(Departure::OwnRecordNeedsPrimary) && c.early & OWN != 0 {
-            self.succeed(state, client);
-        } else if primary != c.old {
+        if primary != c.old {
             c.seen = primary;
             self.moved(state, client);
         } else if !self.lacks(Departure::Helping) {
-            if c.insert && !self.lacks(Departure::FreshReadFirst) {
-                c.pc = Pc::HelpRead;
-            } else {
-                self.start_help(state, client);
-            }
+            self.start_help(state, client);
         }
     }
 
@@ -71,7 +56,6 @@ impl Protocol {
     fn moved(&self, state: &mut State, client: usize) {
         let c = &mut state.clients[client];
         c.votes = Client::BLANK.votes;
-        c.held = Client::BLANK.held;
         if c.seen == c.winner.tombstone() && c.seen != c.winner && c.insert {
             c.pc = Pc::HelpFollow;
             c.todo = self.all_backups();
@@ -99,7 +83,7 @@ impl Protocol {
             self.again(state, client);
         } else {
             c.pc = Pc::Judge;
-            if c.early & EARLY != 0 {
+            if c.early != 0 {
                 self.judge(state, client);
             }
         }
@@ -115,23 +99,19 @@ impl Protocol {
         there && state.records[usize::from(object)] == old
     }
 
-    /// Mutation: the records travel in the poll's batch and are read first.
+    /// Mutation: the own record travels in the batch that reads the primary.
     pub(super) fn read_early(&self, state: &mut State, client: usize) {
         let c = state.clients[client];
         let own = c.voted && self.recorded(state, c.new, c.old);
-        let winners = self.recorded(state, c.winner, c.old);
-        let own = if own { OWN } else { 0 };
-        state.clients[client].early = EARLY | own | if winners { WINNERS } else { 0 };
+        state.clients[client].early = if own { PRESENT } else { ABSENT };
     }
 
     /// READ of the own record and of the winner's.
     pub(super) fn judge(&self, state: &mut State, client: usize) {
         let c = state.clients[client];
-        let (own, winners) = if c.early & EARLY != 0 {
-            (c.early & OWN != 0, c.early & WINNERS != 0)
-        } else {
-            let own = c.voted && self.recorded(state, c.new, c.old);
-            (own, self.recorded(state, c.winner, c.old))
+        let own = match c.early {
+            0 => c.voted && self.recorded(state, c.new, c.old),
+            early => early == PRESENT,
         };
         let own_read = !self.lacks(Departure::OwnRecord)
             && (c.winner == Word::NONE || !self.lacks(Departure::OwnRecordDespiteMajority));
@@ -144,18 +124,30 @@ impl Protocol {
             write.blind |= self.lacks(Departure::ConditionalWinner);
             Winner {
                 word: c.winner,
-                recorded: winners
+                recorded: self.recorded(state, c.winner, c.old)
                     || c.winner == Word::FRESH
                     || self.lacks(Departure::WinnerOfMyRound),
                 write,
                 same_key: self.is_of(state, c.winner, self.scenario.ops[client].1),
             }
         });
-        let evidence = Evidence { primary: c.seen, own_recorded: own && own_read, winner };
+        let mut evidence = Evidence { primary: c.seen, own_recorded: own && own_read, winner };
+        if let Some(winner) = &mut evidence.winner
+            && self.lacks(Departure::AbandonmentIsNoWin)
+            && winner.word == c.seen
+            && let Some(object) = c.seen.object()
+        {
+            winner.word = Word::live(object);
+            evidence.primary = winner.word;
+        }
         let mut me = self.write(client);
         me.blind |= self.lacks(Departure::ConditionalLoser);
         let mut verdict = rules::judge(me, c.insert, &evidence);
         if c.insert && self.lacks(Departure::InsertLoserLooks) {
+            verdict = Verdict::JustBefore;
+        }
+        let lost_to_set = winner.is_some_and(|w| w.recorded && !w.write.deletes);
+        if me.deletes && me.blind && lost_to_set && self.lacks(Departure::DeleteAfterSet) {
             verdict = Verdict::JustBefore;
         }
         match verdict {
@@ -180,15 +172,11 @@ impl Protocol {
         self.restart(state, client, None);
     }
 
-    /// READ of what the primary holds in the other slot.
+    /// READ of what the primary holds in the other slot, in the same batch.
     pub(super) fn help_read(&self, state: &mut State, client: usize) {
         let c = &mut state.clients[client];
         c.seen = state.memory[0][1 - usize::from(c.slot)];
-        if self.lacks(Departure::FreshReadFirst) {
-            self.conclude_help(state, client);
-        } else {
-            self.start_help(state, client);
-        }
+        self.after_help(state, client);
     }
 
     fn start_help(&self, state: &mut State, client: usize) {
@@ -196,8 +184,11 @@ impl Protocol {
         let c = &mut state.clients[client];
         c.pc = Pc::HelpAdopt;
         c.todo = (0..backups).filter(|&b| c.votes[b] != c.winner).map(|b| 1 << b).sum();
-        if c.insert && c.votes[0] == c.winner {
-            c.check = Word::DUE;
+        if c.insert {
+            c.seen = Word::DUE;
+            if c.votes[0] == c.winner {
+                c.check = Word::DUE;
+            }
         }
         self.after_help(state, client);
     }
@@ -215,12 +206,7 @@ impl Protocol {
 
     pub(super) fn after_help(&self, state: &mut State, client: usize) {
         let c = &mut state.clients[client];
-        if c.todo != 0 || c.check == Word::DUE {
-            return;
-        }
-        if c.insert && self.lacks(Departure::FreshReadFirst) {
-            c.pc = Pc::HelpRead;
-        } else {
+        if c.todo == 0 && c.check != Word::DUE && c.seen != Word::DUE {
             self.conclude_help(state, client);
         }
     }
@@ -234,14 +220,12 @@ impl Protocol {
     fn conclude_help(&self, state: &mut State, client: usize) {
         let c = state.clients[client];
         let other = 1 - usize::from(c.slot);
-        let held = if self.lacks(Departure::FreshRead) { c.held[other] } else { c.seen };
-        let forbidden = c.insert && self.forbids(state, c.winner, c.check, held);
+        let forbidden = c.insert && self.forbids(state, c.winner, c.check, c.seen);
         let c = &mut state.clients[client];
         c.check = Word::NONE;
         c.seen = Word::NONE;
         if !forbidden {
             c.votes = Client::BLANK.votes;
-            c.held = Client::BLANK.held;
             c.pc = if self.lacks(Departure::RecordFirst) { Pc::HelpCommit } else { Pc::HelpRecord };
         } else if self.lacks(Departure::OnlyOwnerAbandons) {
             let (old, winner) = (c.old, c.winner);

@@ -178,16 +178,20 @@ impl Protocol {
     fn allocate(&self, state: &mut State, client: usize, old: Word) -> Option<Object> {
         let Some(pool) = self.scenario.pool else {
             let rank = self.by_rank(client) as u8;
-            return Some(1 + rank * self.scenario.attempts + state.clients[client].attempt);
+            let object = 1 + rank * self.scenario.attempts + state.clients[client].attempt;
+            state.allocated |= 1 << object;
+            return Some(object);
         };
         for (address, cell) in state.cells[..pool.addresses].iter_mut().enumerate() {
             let generation = (cell.generation + 1) % pool.generations;
             let object = address as u8 * pool.generations + generation;
+            // Implied where tombstones keep their objects.
             let recurs = Word::live(object).tombstone() == old;
-            if cell.used || cell.grace != 0 || recurs && !self.lacks(Departure::OwnTombstoneRule) {
+            if cell.used || cell.grace != 0 || recurs {
                 continue;
             }
             *cell = Cell { generation, writer: client as u8, used: true, grace: 0 };
+            state.allocated |= 1 << object;
             state.freed &= !(1 << object);
             state.records[usize::from(object)] = Word::NONE;
             return Some(object);
@@ -233,6 +237,8 @@ impl Protocol {
         let pending = self.pending(state);
         self.explain(state, pending, Event::Returned { client, result });
         self.end(state, client, Pc::Done);
+        let shows = Event::Shows(self.visible(state));
+        self.explain(state, pending & !(1 << client), shows);
     }
 
     fn end(&self, state: &mut State, client: usize, pc: Pc) {
@@ -277,11 +283,18 @@ impl Protocol {
             Client { pc: Pc::Read, attempt: attempt + 1, prefer, alone, ..Client::BLANK };
     }
 
+    /// Everybody has ended in an orderly way.
+    fn is_at_rest(&self, state: &State) -> bool {
+        let mut clients = state.clients[..self.scenario.ops.len()].iter();
+        clients.all(|c| matches!(c.pc, Pc::Done | Pc::Spent))
+    }
+
     /// Cannot take a step before somebody else does.
     fn is_blocked(&self, state: &State, client: usize) -> bool {
         let mut verbs = Vec::new();
-        let pc = state.clients[client].pc;
-        if pc == Pc::Idle || pc.is_over() {
+        // Elsewhere a client may only run out of memory, which is no wait for
+        // a particular other client.
+        if !matches!(state.clients[client].pc, Pc::Lost | Pc::HelpWait) {
             return false;
         }
         self.verbs(state, client, &mut verbs);
@@ -298,6 +311,12 @@ impl Protocol {
                 if c.check == Word::DUE {
                     verbs.push(Verb::Check);
                 }
+                if c.seen == Word::DUE {
+                    verbs.push(Verb::Go);
+                }
+            }
+            Pc::Split if self.lacks(Departure::RecordsAfterPrimary) && c.early == 0 => {
+                verbs.push(Verb::Early);
             }
             Pc::Lost | Pc::HelpWait => self.verbs_of_loser(state, client, verbs),
             pc if pc.is_over() => {}
@@ -318,14 +337,14 @@ impl Protocol {
             (Pc::HelpAdopt, Verb::Backup(b)) => self.help_adopt(state, client, b),
             (Pc::HelpFollow, Verb::Backup(b)) => self.help_follow(state, client, b),
             (_, Verb::Check) => self.check(state, client),
+            (Pc::Split, Verb::Early) => self.read_early(state, client),
             (Pc::Split, _) => self.split(state, client),
             (Pc::Record, _) => self.record(state, client),
             (Pc::Commit, _) => self.commit(state, client),
             (Pc::Abandon, _) => self.abandon(state, client),
-            (Pc::Lost, Verb::Early) => self.read_early(state, client),
             (Pc::Lost | Pc::HelpWait, _) => self.poll(state, client),
             (Pc::Judge, _) => self.judge(state, client),
-            (Pc::HelpRead, _) => self.help_read(state, client),
+            (Pc::HelpAdopt, _) => self.help_read(state, client),
             (Pc::HelpRecord, _) => self.help_record(state, client),
             (Pc::HelpCommit, _) => self.help_commit(state, client),
             (Pc::Swap, _) => self.swap(state, client),
@@ -357,6 +376,7 @@ impl Model for Protocol {
         let mut state = State {
             memory: [[Word::FRESH; SLOTS]; state::REPLICAS],
             records: [Word::NONE; OBJECTS],
+            allocated: 0,
             freed: 0,
             clients: [Client::BLANK; CLIENTS],
             cells: [Cell { generation: 0, writer: u8::MAX, used: false, grace: 0 };
@@ -376,6 +396,7 @@ impl Model for Protocol {
             scenario::Start::Deleted => Word::live(0).tombstone(),
         };
         state.memory[..scenario.replicas].iter_mut().for_each(|replica| replica[0] = first);
+        state.allocated = u16::from(first != Word::FRESH);
         if let Some(pool) = scenario.pool {
             let held = first.is_live() || !self.lacks(Departure::TombstonesKeepTheirObjects);
             state.cells[0].used = held && first != Word::FRESH;
@@ -437,12 +458,13 @@ impl Model for Protocol {
                     .all(|object| state.freed & 1 << object == 0)
             }),
             Property::always("replicas are equal at rest", |model: &Self, state: &State| {
-                let at_rest = (0..model.scenario.ops.len())
-                    .all(|i| matches!(state.clients[i].pc, Pc::Done | Pc::Spent));
-                !at_rest
-                    || state.memory[..model.scenario.replicas]
-                        .iter()
-                        .all(|replica| *replica == state.memory[0])
+                let mut replicas = state.memory[..model.scenario.replicas].iter();
+                !model.is_at_rest(state) || replicas.all(|replica| *replica == state.memory[0])
+            }),
+            Property::always("no object is lost", |model: &Self, state: &State| {
+                let objects = state.memory[0].iter().filter_map(|word| word.object());
+                let named = objects.fold(0, |named, object| named | 1 << object);
+                !model.is_at_rest(state) || state.allocated & !state.freed & !named == 0
             }),
             Property::always("one stopped client blocks nobody", |model: &Self, state: &State| {
                 let clients = 0..model.scenario.ops.len();

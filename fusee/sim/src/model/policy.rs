@@ -31,13 +31,10 @@ pub enum Departure {
     TombstonesInProgress,
     /// An insert's loser succeeds only if its key is what it lost to.
     InsertLoserLooks,
+    /// That look is fenced behind the vote on the first backup.
+    FencedCheck,
     /// A helper makes the duplicate check too.
     HelperChecks,
-    /// A helper compares tombstones with a fresh READ of the primary; without,
-    /// with what it read in phase 1.
-    FreshRead,
-    /// That READ comes before the one of the first backup.
-    FreshReadFirst,
     /// Voters repair backups that lag behind an abandonment.
     LaggingBackups,
     /// After an abandonment the owner brings the backups along.
@@ -52,12 +49,14 @@ pub enum Departure {
     OwnRecordDespiteMajority,
     /// The record is written before the primary moves.
     RecordFirst,
-    /// Records are read after the primary was seen to have moved.
+    /// The own record is read after the primary was seen to have moved.
     RecordsAfterPrimary,
-    /// An own record counts only after the primary has moved.
-    OwnRecordNeedsPrimary,
     /// A loser judges by a winner only if that won its very round.
     WinnerOfMyRound,
+    /// A tombstone that won an insert's round is an abandonment.
+    AbandonmentIsNoWin,
+    /// A delete that lost to a SET starts again.
+    DeleteAfterSet,
     /// A conditional loser starts again.
     ConditionalLoser,
     /// A blind loser starts again if the winner was conditional.
@@ -71,8 +70,6 @@ pub enum Departure {
     /// A tombstone's object is freed when the tombstone is replaced; without,
     /// when it is written.
     TombstonesKeepTheirObjects,
-    /// An object is not used where its own tombstone is `old`.
-    OwnTombstoneRule,
     /// One replica: an insert is tentative until it has looked for duplicates.
     TentativeMark,
 }

@@ -111,7 +111,7 @@ pub struct Winner<W> {
 pub enum Verdict {
     /// A helper has committed our word.
     Committed,
-    /// Took effect just before the winner.
+    /// A SET that took effect just before the winner.
     JustBefore,
     /// A delete that took effect just after the winner, which deleted too.
     JustAfter,
@@ -125,17 +125,21 @@ pub fn judge<W: Word>(me: Write, insert: bool, seen: &Evidence<W>) -> Verdict {
         return Verdict::Committed;
     }
     let Some(winner) = seen.winner else { return Verdict::Again };
-    // The record of an abandoned insert may exist too; only the primary
-    // tells that an insert became visible.
-    let won = winner.recorded && (!insert || (seen.primary == winner.word && winner.same_key));
+    // The record of an abandoned insert may exist too: only the primary tells
+    // that an insert became visible, and a tombstone there that it did not.
+    let inserted = winner.word.is_live() && seen.primary == winner.word && winner.same_key;
+    let won = winner.recorded && (!insert || inserted);
     if !won || !me.blind {
         return Verdict::Again;
     }
     match (me.deletes, winner.write) {
         (true, Write { deletes: true, .. }) => Verdict::JustAfter,
+        // Of several deletes that lost to one SET, only one could answer that
+        // it deleted what the SET replaced.
+        (true, Write { deletes: false, .. }) => Verdict::Again,
         // What a conditional winner read must stay true.
-        (_, Write { blind: false, .. }) => Verdict::Again,
-        (_, Write { blind: true, .. }) => Verdict::JustBefore,
+        (false, Write { blind: false, .. }) => Verdict::Again,
+        (false, Write { blind: true, .. }) => Verdict::JustBefore,
     }
 }
 
@@ -173,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn blind_delete_is_zero_after_a_delete_and_one_before_a_set() {
+    fn blind_delete_is_zero_after_a_delete_and_starts_again_after_a_set() {
         let me = Write { deletes: true, blind: true };
         let after = |deletes, blind| {
             let winner = Winner {
@@ -187,7 +191,7 @@ mod tests {
         };
         assert_eq!(after(true, true), Verdict::JustAfter);
         assert_eq!(after(true, false), Verdict::JustAfter);
-        assert_eq!(after(false, true), Verdict::JustBefore);
+        assert_eq!(after(false, true), Verdict::Again);
         assert_eq!(after(false, false), Verdict::Again);
     }
 }

@@ -14,6 +14,8 @@ use super::{Protocol, Step};
 pub enum Search {
     /// Breadth first: finds the shortest counterexample.
     Shortest,
+    /// Breadth first, until this property is violated.
+    For(&'static str),
     /// Depth first, up to the names of slots and backups: eight bytes a state.
     Exhaustive,
 }
@@ -25,18 +27,19 @@ pub struct Report {
     pub states: usize,
     /// Length of the longest path on which a state was first met.
     pub depth: usize,
-    /// The property that does not hold, and how that comes.
-    pub violation: Option<(&'static str, String)>,
+    /// The properties that do not hold, and how that comes.
+    pub violations: Vec<(&'static str, String)>,
 }
 
 /// Checks every schedule of the scenario.
 pub fn check(scenario: Scenario, policy: Policy, search: Search, threads: usize) -> Report {
-    let checker = Protocol::new(scenario, policy)
-        .checker()
-        .finish_when(HasDiscoveries::AnyFailures)
-        .threads(threads);
+    let until = match search {
+        Search::For(property) => HasDiscoveries::AnyOf([property].into()),
+        Search::Shortest | Search::Exhaustive => HasDiscoveries::AnyFailures,
+    };
+    let checker = Protocol::new(scenario, policy).checker().finish_when(until).threads(threads);
     match search {
-        Search::Shortest => report(checker.spawn_bfs().join(), scenario),
+        Search::Shortest | Search::For(_) => report(checker.spawn_bfs().join(), scenario),
         Search::Exhaustive => {
             report(checker.symmetry_fn(State::representative).spawn_dfs().join(), scenario)
         }
@@ -44,11 +47,13 @@ pub fn check(scenario: Scenario, policy: Policy, search: Search, threads: usize)
 }
 
 fn report(checker: impl Checker<Protocol>, scenario: Scenario) -> Report {
-    let violation = checker.discoveries().into_iter().next();
+    let violations = checker.discoveries().into_iter();
     Report {
         states: checker.unique_state_count(),
         depth: checker.max_depth(),
-        violation: violation.map(|(name, path)| (name, trace(path.into_vec(), scenario))),
+        violations: violations
+            .map(|(name, path)| (name, trace(path.into_vec(), scenario)))
+            .collect(),
     }
 }
 

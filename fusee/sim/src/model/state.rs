@@ -13,7 +13,7 @@ pub const REPLICAS: usize = 4;
 /// Clients at most.
 pub const CLIENTS: usize = 5;
 /// Addresses at most where memory is reused.
-pub const ADDRESSES: usize = 4;
+pub const ADDRESSES: usize = 6;
 
 /// Where a client stands; the verbs that it may issue there are in `steps`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -41,9 +41,8 @@ pub enum Pc {
     Lost,
     /// The primary moved: reads the records.
     Judge,
-    /// Helps: reads the primary's other slot.
-    HelpRead,
-    /// Helps: adopts the backups and reads the first one's other slot.
+    /// Helps: adopts the backups; for an insert, reads the other slot of the
+    /// primary and of the first backup.
     HelpAdopt,
     /// Helps: writes the winner's record.
     HelpRecord,
@@ -175,6 +174,8 @@ pub struct State {
     pub memory: [[Word; SLOTS]; REPLICAS],
     /// The `old` in each object's log entry.
     pub records: [Word; OBJECTS],
+    /// Objects ever allocated, as a mask.
+    pub allocated: u16,
     /// Objects freed, as a mask.
     pub freed: u16,
     /// The clients.
@@ -215,6 +216,7 @@ impl Hash for State {
         let replicas = usize::from(self.symmetry.backups) + 1;
         self.memory[..replicas].iter().flatten().for_each(|w| put(w.0));
         self.records.iter().for_each(|w| put(w.0));
+        self.allocated.to_le_bytes().into_iter().for_each(&mut put);
         self.freed.to_le_bytes().into_iter().for_each(&mut put);
         self.history.to_le_bytes().into_iter().for_each(&mut put);
         for cell in &self.cells {

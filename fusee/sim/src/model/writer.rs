@@ -105,6 +105,9 @@ impl Protocol {
         }
         c.pc = if self.scenario.replicas == 1 { Pc::Swap } else { Pc::Vote };
         c.todo = self.all_backups();
+        if insert && self.lacks(Departure::FencedCheck) && self.scenario.replicas > 1 {
+            c.check = Word::DUE;
+        }
     }
 
     /// Step 2: one vote, or the repair that has to precede it.
@@ -132,7 +135,7 @@ impl Protocol {
                 c.todo &= !(1 << backup);
                 if word == c.new {
                     c.voted = true;
-                    if backup == 0 && c.insert {
+                    if backup == 0 && c.insert && !self.lacks(Departure::FencedCheck) {
                         c.check = Word::DUE;
                     }
                 }
