@@ -94,15 +94,20 @@ struct Connection<'a, K> {
 enum Event {
     /// There is more input.
     Ready,
-    /// The client has closed, or the connection shall end.
+    /// The client sends no more.
+    Closed,
+    /// The connection shall end.
     End,
 }
 
 impl<K: Keyspace> Connection<'_, K> {
     async fn run(&mut self) -> io::Result<()> {
         loop {
-            if let Event::End = self.wait().await? {
-                return Ok(());
+            match self.wait().await? {
+                Event::Ready => {}
+                // Whoever sends no more may still read.
+                Event::Closed => return self.send_all().await,
+                Event::End => return Ok(()),
             }
             while self.session.load(&mut self.input) {
                 let flow = self.turn().await?;
@@ -229,7 +234,7 @@ impl<K: Keyspace> Connection<'_, K> {
         }
         let Self { worker, session, input, .. } = self;
         match socket.poll_read(context, input, |input| make_room(input, worker, session))? {
-            Poll::Ready(0) => return Poll::Ready(Ok(Event::End)),
+            Poll::Ready(0) => return Poll::Ready(Ok(Event::Closed)),
             Poll::Ready(read) => {
                 worker.place.stats.bytes_in.add(read as u64);
                 return Poll::Ready(Ok(Event::Ready));

@@ -5,7 +5,8 @@
 
 mod common;
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::Write as _;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -332,7 +333,13 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
 
 fn command_words(random: &mut Random) -> Vec<Vec<u8>> {
     let words = random.choose(&[
-        "get a", "mset a 1 b 2", "ping x", "nonsense x", "mget a b c", "get a b", "set a 1 ex 5",
+        "get a",
+        "mset a 1 b 2",
+        "ping x",
+        "nonsense x",
+        "mget a b c",
+        "get a b",
+        "set a 1 ex 5",
     ]);
     words.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
@@ -454,4 +461,101 @@ fn sums_of_floats_are_redis_sums() {
             assert_eq!(ours.ask(&words), theirs.ask(&words), "{a} + {b}");
         }
     }
+}
+
+/// What a client sends that is mostly no request, and all that it gets back.
+#[test]
+fn malformed_requests_are_answered_as_by_redis() {
+    let redis = Redis::start();
+    let gateway = Gateway::start();
+    let mut random = Random(4);
+    for round in 0..4_000 {
+        let sent = malformed(&mut random);
+        let answer = |address| {
+            let mut client = Client::connect(address);
+            // A protocol error may have closed the connection by then.
+            let _ = client.stream.write_all(&sent);
+            let _ = client.stream.shutdown(Shutdown::Write);
+            client.rest().escape_ascii().to_string()
+        };
+        let (ours, theirs) = (answer(gateway.address), answer(redis.address));
+        assert_eq!(ours, theirs, "round {round}: {}", sent.escape_ascii());
+    }
+}
+
+fn malformed(random: &mut Random) -> Vec<u8> {
+    let mut out = Vec::new();
+    for _ in 0..=random.below(4) {
+        match random.below(5) {
+            0 => out.extend(encode(&["ECHO", "a\r\nb"])),
+            1 => {
+                let words = random.choose(&[
+                    "PING",
+                    "ECHO \"a\\x41\\n\\q\"",
+                    "ECHO 'it\\'s'",
+                    "ECHO \"open",
+                    "ECHO 'open",
+                    "ECHO \"a\"b",
+                    "",
+                    "   ",
+                    "echo  x ",
+                    "ECHO a'b c'",
+                    "ECHO \\x41",
+                    "ECHO \"\"",
+                    "ECHO 'a\\",
+                ]);
+                out.extend(words.as_bytes());
+                out.extend(random.choose(&["\r\n", "\n", "\r\r\n", " \n"]).as_bytes());
+            }
+            2 => {
+                let count = random.choose(&[
+                    "0",
+                    "-1",
+                    "-10",
+                    "1",
+                    "2",
+                    "x",
+                    "",
+                    "01",
+                    "+1",
+                    " 1",
+                    "3000000000",
+                    "9223372036854775807",
+                    "99999999999999999999",
+                    "1 ",
+                    "-",
+                ]);
+                out.extend(format!("*{count}\r\n").as_bytes());
+            }
+            3 => {
+                let length = random.choose(&[
+                    "0",
+                    "-1",
+                    "4",
+                    "x",
+                    "",
+                    "04",
+                    "2147483648",
+                    "9223372036854775807",
+                    "5",
+                ]);
+                let mark = random.choose(&["$", "$", "$", "*", ":", "+"]);
+                out.extend(format!("*1\r\n{mark}{length}\r\nPING\r\n").as_bytes());
+            }
+            _ => {
+                // A valid request with a byte changed, taken out or put in.
+                let mut request = encode(&["ECHO", "world"]);
+                let at = random.below(request.len() as u64) as usize;
+                let byte =
+                    random.choose(&["\r", "\n", "$", "*", "0", "5", "a", "\"", " "]).as_bytes()[0];
+                match random.below(3) {
+                    0 => request[at] = byte,
+                    1 => drop(request.remove(at)),
+                    _ => request.insert(at, byte),
+                }
+                out.extend(request);
+            }
+        }
+    }
+    out
 }
