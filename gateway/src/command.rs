@@ -253,6 +253,11 @@ pub(crate) fn replace(expires_at_ms: Option<u64>) -> Decision {
     Decision::Replace { kind: Kind::String, expires_at_ms }
 }
 
+/// As much of a client's words as Redis prints in an error: up to a NUL.
+pub(crate) fn printed(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
 /// Whether a keyword was sent, in whatever case.
 pub(crate) fn is(argument: &[u8], keyword: &str) -> bool {
     argument.eq_ignore_ascii_case(keyword.as_bytes())

@@ -2,14 +2,12 @@
 //! [`Session`] and knows nothing of what they mean, so that another driver can
 //! be put in its place.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll};
 
-use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tracing::debug;
 
@@ -18,6 +16,7 @@ use crate::keyspace::Keyspace;
 use crate::pool::BUFFER_BYTES;
 use crate::reply::Reply;
 use crate::session::{Flow, Session};
+use crate::socket::Socket;
 use crate::worker::Worker;
 
 /// Replies beyond which a turn sends what it has before it goes on.
@@ -39,19 +38,19 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) client: Arc<Client>,
-    /// Set while the connection waits for its socket.
-    waker: RefCell<Option<Waker>>,
+    socket: Rc<Socket>,
     end: Cell<Option<End>>,
     is_waiting: Cell<bool>,
-    /// Since when more output waits than the limit.
+    /// Since when more output waits than the limit, and how much of it has been
+    /// sent since does not matter.
     stalled_at_ms: Cell<Option<u64>>,
 }
 
 impl Link {
-    pub(crate) fn new(client: Arc<Client>) -> Self {
+    pub(crate) fn new(client: Arc<Client>, stream: TcpStream) -> Self {
         Self {
             client,
-            waker: RefCell::default(),
+            socket: Rc::new(Socket::new(stream)),
             end: Cell::new(None),
             is_waiting: Cell::new(false),
             stalled_at_ms: Cell::new(None),
@@ -61,9 +60,7 @@ impl Link {
     /// Ends the connection where it waits; an operation under way is finished.
     pub(crate) fn ask(&self, end: End) {
         self.end.set(Some(end));
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+        self.socket.wake();
     }
 
     pub(crate) fn stalled_ms(&self, now_ms: u64) -> u64 {
@@ -73,31 +70,12 @@ impl Link {
     pub(crate) fn is_idle(&self, now_ms: u64, limit_ms: u64) -> bool {
         self.is_waiting.get() && now_ms.saturating_sub(self.client.last_active_ms()) > limit_ms
     }
-
-    fn park(&self, waker: &Waker) {
-        let mut parked = self.waker.borrow_mut();
-        if !parked.as_ref().is_some_and(|parked| parked.will_wake(waker)) {
-            *parked = Some(waker.clone());
-        }
-    }
 }
 
 /// Serves one connection until it ends.
-pub(crate) async fn serve<K: Keyspace + 'static>(
-    worker: Rc<Worker<K>>,
-    stream: TcpStream,
-    link: Rc<Link>,
-) {
+pub(crate) async fn serve<K: Keyspace + 'static>(worker: Rc<Worker<K>>, link: Rc<Link>) {
     let session = Session::new(link.client.clone());
-    let mut connection = Connection {
-        worker: &worker,
-        stream,
-        link: &link,
-        session,
-        input: Vec::new(),
-        output: Vec::new(),
-        sent: 0,
-    };
+    let mut connection = Connection { worker: &worker, link: &link, session, input: Vec::new() };
     if let Err(error) = connection.run().await {
         debug!(client = link.client.id, %error, "a connection broke");
     }
@@ -107,38 +85,37 @@ pub(crate) async fn serve<K: Keyspace + 'static>(
 
 struct Connection<'a, K> {
     worker: &'a Worker<K>,
-    stream: TcpStream,
     link: &'a Link,
     session: Session,
     input: Vec<u8>,
-    output: Vec<u8>,
-    /// How much of `output` has been sent.
-    sent: usize,
 }
 
 /// Why a wait ended.
 enum Event {
-    /// There is more input, or room for more output.
+    /// There is more input.
     Ready,
-    /// The client has closed, or the connection shall end.
+    /// The client sends no more.
+    Closed,
+    /// The connection shall end.
     End,
 }
 
 impl<K: Keyspace> Connection<'_, K> {
     async fn run(&mut self) -> io::Result<()> {
         loop {
-            if let Event::End = self.wait().await? {
-                return Ok(());
+            match self.wait().await? {
+                Event::Ready => {}
+                // Whoever sends no more may still read.
+                Event::Closed => return self.send_all().await,
+                Event::End => return Ok(()),
             }
-            // Output may have moved instead of input; then there is nothing new.
             while self.session.load(&mut self.input) {
                 let flow = self.turn().await?;
                 self.session.compact(&mut self.input);
-                self.send()?;
                 match flow {
                     Flow::Abort => return Ok(()),
                     Flow::Close => return self.send_all().await,
-                    Flow::More | Flow::Done => {}
+                    Flow::More | Flow::Done => self.worker.outbox.push(&self.link.socket),
                 }
                 if self.input.is_empty() {
                     break;
@@ -157,12 +134,10 @@ impl<K: Keyspace> Connection<'_, K> {
 
     /// Runs what was loaded and appends the replies.
     async fn turn(&mut self) -> io::Result<Flow> {
-        let Worker { keyspace, place, clock, .. } = self.worker;
+        let Worker { keyspace, place, clock, buffers, .. } = self.worker;
+        let socket = &self.link.socket;
         let begin = clock.raw();
-        if self.output.capacity() == 0 {
-            self.output = self.worker.buffers.take();
-        }
-        let mut reply = Reply::new(std::mem::take(&mut self.output), self.session.state.protocol);
+        let mut reply = Reply::new(socket.take(buffers), self.session.state.protocol);
         let flow = loop {
             let flow = self.session.step(keyspace, place, &self.input, &mut reply).await;
             if flow != Flow::More {
@@ -170,51 +145,26 @@ impl<K: Keyspace> Connection<'_, K> {
             }
             if reply.len() > OUTPUT_BYTES_PER_TURN {
                 let errors = reply.errors;
-                self.output = reply.into_bytes();
+                socket.put(reply.into_bytes());
                 self.send()?;
                 self.hold().await?;
-                if self.output.capacity() == 0 {
-                    self.output = self.worker.buffers.take();
-                }
-                reply = Reply::new(std::mem::take(&mut self.output), self.session.state.protocol);
+                reply = Reply::new(socket.take(buffers), self.session.state.protocol);
                 reply.errors = errors;
             }
         };
         let elapsed_ns = clock.delta_as_nanos(begin, clock.raw());
         self.session.count(place, &reply, elapsed_ns);
         self.link.client.active(self.worker.coarse_ms.get(), self.session.last_command());
-        self.output = reply.into_bytes();
+        socket.put(reply.into_bytes());
         Ok(flow)
     }
 
     fn pending(&self) -> usize {
-        self.output.len() - self.sent
+        self.link.socket.pending()
     }
 
-    /// Sends as much as the socket takes.
-    fn send(&mut self) -> io::Result<()> {
-        while self.sent < self.output.len() {
-            match self.stream.try_write(&self.output[self.sent..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => {
-                    self.sent += written;
-                    self.worker.place.stats.bytes_out.add(written as u64);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        if self.sent == self.output.len() {
-            self.sent = 0;
-            self.worker.buffers.give(std::mem::take(&mut self.output));
-        } else if self.sent > self.output.len() / 2 {
-            // What has been sent moves out once it is the larger part, so a
-            // byte is moved once on average.
-            self.output.drain(..self.sent);
-            self.sent = 0;
-        }
-        Ok(())
+    fn send(&self) -> io::Result<()> {
+        self.link.socket.send(&self.worker.buffers, &self.worker.place.stats)
     }
 
     /// Waits until no more output is pending than the limit allows.
@@ -232,6 +182,7 @@ impl<K: Keyspace> Connection<'_, K> {
 
     /// Sends everything before the connection closes.
     async fn send_all(&mut self) -> io::Result<()> {
+        self.send()?;
         while self.pending() > 0 {
             self.writable().await?;
         }
@@ -241,22 +192,22 @@ impl<K: Keyspace> Connection<'_, K> {
     /// Waits for room in the socket and sends. A client that makes none is
     /// ended by the sweep.
     async fn writable(&mut self) -> io::Result<()> {
-        let now_ms = self.worker.coarse_ms.get();
-        if self.link.stalled_at_ms.get().is_none() {
-            self.link.stalled_at_ms.set(Some(now_ms));
+        let link = self.link;
+        if link.stalled_at_ms.get().is_none() {
+            link.stalled_at_ms.set(Some(self.worker.coarse_ms.get()));
         }
         let before = self.pending();
         std::future::poll_fn(|context| {
-            if self.link.end.get() == Some(End::Now) {
+            if link.end.get() == Some(End::Now) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            self.link.park(context.waker());
-            self.stream.poll_write_ready(context)
+            link.socket.park(context.waker());
+            link.socket.poll_write_ready(context)
         })
         .await?;
         self.send()?;
         if self.pending() < before {
-            self.link.stalled_at_ms.set(None);
+            link.stalled_at_ms.set(None);
         }
         Ok(())
     }
@@ -271,51 +222,49 @@ impl<K: Keyspace> Connection<'_, K> {
     }
 
     fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Event>> {
-        if self.link.end.get() == Some(End::Now) {
+        let Link { socket, end, .. } = self.link;
+        if end.get() == Some(End::Now) {
             return Poll::Ready(Ok(Event::End));
         }
-        if self.pending() > 0 && self.stream.poll_write_ready(context)?.is_ready() {
-            self.send()?;
-            if self.pending() > 0 {
-                // Registers for the readiness that the attempt has used up.
-                let _ = self.stream.poll_write_ready(context)?;
+        // What the outbox could not send; what it has yet to try is left to it.
+        if !socket.is_queued() && socket.pending() > 0 {
+            while socket.pending() > 0 && socket.poll_write_ready(context)?.is_ready() {
+                self.send()?;
             }
         }
-        match self.poll_read(context)? {
-            Poll::Ready(0) => return Poll::Ready(Ok(Event::End)),
-            Poll::Ready(_) => return Poll::Ready(Ok(Event::Ready)),
+        let Self { worker, session, input, .. } = self;
+        match socket.poll_read(context, input, |input| make_room(input, worker, session))? {
+            Poll::Ready(0) => return Poll::Ready(Ok(Event::Closed)),
+            Poll::Ready(read) => {
+                worker.place.stats.bytes_in.add(read as u64);
+                return Poll::Ready(Ok(Event::Ready));
+            }
             Poll::Pending => {}
         }
-        // The kernel held nothing more from this client.
-        if self.link.end.get() == Some(End::Drain) && self.pending() == 0 {
-            return Poll::Ready(Ok(Event::End));
+        // The kernel holds nothing more from this client.
+        if end.get() == Some(End::Drain) {
+            socket.send(&worker.buffers, &worker.place.stats)?;
+            if socket.pending() == 0 {
+                return Poll::Ready(Ok(Event::End));
+            }
         }
-        self.link.park(context.waker());
+        socket.park(context.waker());
         Poll::Pending
     }
+}
 
-    /// Reads what there is, into a buffer that is borrowed only then.
-    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        ready!(self.stream.poll_read_ready(context))?;
-        if self.input.capacity() == 0 {
-            self.input = self.worker.buffers.take();
-        }
-        self.make_room();
-        let read = ready!(pin!(self.stream.read_buf(&mut self.input)).poll(context))?;
-        self.worker.place.stats.bytes_in.add(read as u64);
-        Poll::Ready(Ok(read))
+/// Makes room for the next read. An announced argument gets no more than what
+/// has arrived has shown to be likely: the buffer doubles.
+fn make_room<K>(input: &mut Vec<u8>, worker: &Worker<K>, session: &Session) {
+    if input.capacity() == 0 {
+        *input = worker.buffers.take();
     }
-
-    /// Makes room for the next read. An announced argument gets no more than
-    /// what has arrived has shown to be likely: the buffer doubles.
-    fn make_room(&mut self) {
-        let wanted = self.session.wanted(&self.input);
-        let room = self.input.capacity() - self.input.len();
-        if wanted > room {
-            let grown = self.input.len().max(GROWTH_BYTES_MIN);
-            self.input.reserve_exact(wanted.min(grown));
-        } else if wanted == 0 && room < BUFFER_BYTES / 4 {
-            self.input.reserve(BUFFER_BYTES);
-        }
+    let wanted = session.wanted(input);
+    let room = input.capacity() - input.len();
+    if wanted > room {
+        let grown = input.len().max(GROWTH_BYTES_MIN);
+        input.reserve_exact(wanted.min(grown));
+    } else if wanted == 0 && room < BUFFER_BYTES / 4 {
+        input.reserve(BUFFER_BYTES);
     }
 }

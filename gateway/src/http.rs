@@ -53,13 +53,16 @@ pub(crate) async fn serve(listener: TcpListener, page: impl Fn(&str) -> Option<P
 
 async fn answer(mut stream: TcpStream, page: impl Fn(&str) -> Option<Page>) -> std::io::Result<()> {
     let mut head = Vec::new();
-    while !head.windows(4).any(|window| window == b"\r\n\r\n") {
+    loop {
+        if stream.read_buf(&mut head).await? == 0 {
+            return Ok(());
+        }
         if head.len() > HEAD_BYTES_MAX {
             let page = Page::text("431 Request Header Fields Too Large", "the head is too long\n");
             return send(&mut stream, &page, true).await;
         }
-        if stream.read_buf(&mut head).await? == 0 {
-            return Ok(());
+        if head.windows(4).any(|window| window == b"\r\n\r\n") {
+            break;
         }
     }
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();

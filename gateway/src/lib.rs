@@ -25,6 +25,7 @@ pub mod server;
 mod session;
 mod settings;
 mod shared;
+mod socket;
 pub mod stats;
 pub mod testing;
 mod worker;

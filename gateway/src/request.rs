@@ -269,6 +269,10 @@ impl Requests {
         limits: Limits,
     ) -> Result<Option<usize>, ProtocolError> {
         let Some(&first) = buffer.get(self.position) else { return Ok(None) };
+        if first == b'\r' && buffer.len() >= self.position + 2 {
+            // An empty line, which ends where the number would be looked for.
+            return Err(ProtocolError::BulkExpected(first));
+        }
         let value = match line::number(buffer, self.position + 1, self.searched) {
             Line::Incomplete => {
                 self.searched = buffer.len();

@@ -16,6 +16,7 @@ use crate::keyspace::Keyspace;
 use crate::pool::BufferPool;
 use crate::session::Place;
 use crate::shared::{Shared, unix_ms};
+use crate::socket::Outbox;
 
 /// How often connections are looked over for silence and for stalled replies.
 const SWEEP: Duration = Duration::from_millis(250);
@@ -31,6 +32,7 @@ pub(crate) struct Worker<K> {
     pub(crate) place: Place,
     pub(crate) clock: quanta::Clock,
     pub(crate) buffers: BufferPool,
+    pub(crate) outbox: Outbox,
     pub(crate) limits: Limits,
     links: RefCell<HashMap<u64, Rc<Link>>>,
     /// The time of day at the last sweep, near enough for idle times.
@@ -56,6 +58,7 @@ impl<K: Keyspace + 'static> Worker<K> {
             place: Place::new(shared, stats, seed),
             clock: quanta::Clock::new(),
             buffers: BufferPool::default(),
+            outbox: Outbox::default(),
             limits,
             links: RefCell::default(),
             coarse_ms: Cell::new(unix_ms()),
@@ -70,7 +73,11 @@ impl<K: Keyspace + 'static> Worker<K> {
         mut stop: watch::Receiver<bool>,
         drain: Duration,
     ) -> std::io::Result<()> {
+        let outbox = self.clone();
         let mut tasks = vec![
+            tokio::task::spawn_local(async move {
+                outbox.outbox.run(&outbox.buffers, &outbox.place.stats).await;
+            }),
             tokio::task::spawn_local(self.clone().maintain()),
             tokio::task::spawn_local(self.clone().sweep()),
         ];
@@ -81,7 +88,7 @@ impl<K: Keyspace + 'static> Worker<K> {
         // The sender lives as long as the server; when it is gone, so are we.
         let _ = stop.wait_for(|stop| *stop).await;
         // Dropping the acceptors closes their listeners.
-        tasks.drain(2..).for_each(|task| task.abort());
+        tasks.drain(3..).for_each(|task| task.abort());
         let links: Vec<_> = self.links.borrow().values().cloned().collect();
         links.iter().for_each(|link| link.ask(End::Drain));
         let ended = async {
@@ -125,9 +132,10 @@ impl<K: Keyspace + 'static> Worker<K> {
             return;
         };
         stats.connections.add(1);
-        let link = Rc::new(Link::new(client.clone()));
-        self.links.borrow_mut().insert(client.id, link.clone());
-        tokio::task::spawn_local(connection::serve(self.clone(), stream, link));
+        let id = client.id;
+        let link = Rc::new(Link::new(client, stream));
+        self.links.borrow_mut().insert(id, link.clone());
+        tokio::task::spawn_local(connection::serve(self.clone(), link));
     }
 
     /// Forgets a connection that has ended.

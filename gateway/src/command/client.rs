@@ -1,6 +1,6 @@
 //! CLIENT: what connections say and learn about themselves and others.
 
-use super::{SYNTAX, integer, is};
+use super::{SYNTAX, integer, is, printed};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::{Place, State};
@@ -39,7 +39,7 @@ pub(super) fn setinfo(state: &State, arguments: Arguments<'_>, reply: &mut Reply
     } else if is(option, "lib-ver") {
         (&mut names.library_version, "lib-ver")
     } else {
-        let text = [b"ERR Unrecognized option '", option, b"'"].concat();
+        let text = [b"ERR Unrecognized option '", printed(option), b"'"].concat();
         return reply.error_bytes(&text);
     };
     if !is_name(value) {
@@ -65,7 +65,7 @@ pub(super) fn list(place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
         if ["master", "replica", "slave", "pubsub"].iter().any(|name| is(kind, name)) {
             clients.clear();
         } else if !is(kind, "normal") {
-            let text = [b"ERR Unknown client type '", kind, b"'"].concat();
+            let text = [b"ERR Unknown client type '", printed(kind), b"'"].concat();
             return reply.error_bytes(&text);
         }
     } else if arguments.len() > 3 && is(arguments.get(2), "id") {

@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use super::{glob, info::Totals};
+use super::{glob, info::Totals, printed};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Place;
@@ -41,13 +41,13 @@ pub(super) fn set(place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
     }
     let failed = |name: &[u8], why: &str| {
         let head = &b"ERR CONFIG SET failed (possibly related to argument '"[..];
-        [head, name, b"') - ", why.as_bytes()].concat()
+        [head, printed(name), b"') - ", why.as_bytes()].concat()
     };
     match place.shared.settings.change(&changes) {
         Ok(()) => reply.ok(),
         Err((name, Refused::Unknown)) => {
             let head = &b"ERR Unknown option or number of arguments for CONFIG SET - '"[..];
-            reply.error_bytes(&[head, name, b"'"].concat());
+            reply.error_bytes(&[head, printed(name), b"'"].concat());
         }
         Err((name, Refused::Immutable)) => {
             reply.error_bytes(&failed(name, "can't set immutable config"));

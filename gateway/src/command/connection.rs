@@ -3,7 +3,7 @@
 
 use fusee::DATABASES;
 
-use super::{Command, Local, NOT_INTEGER, client, config, docs, integer, is, server};
+use super::{Command, Local, NOT_INTEGER, client, config, docs, integer, is, printed, server};
 use crate::reply::{Protocol, Reply};
 use crate::request::Arguments;
 use crate::session::{Flow, Place, State};
@@ -127,7 +127,7 @@ fn hello(state: &mut State, arguments: Arguments<'_>, reply: &mut Reply) {
                 return reply.error(client::BAD_NAME);
             }
         } else {
-            let text = [b"ERR Syntax error in HELLO option '", option, b"'"].concat();
+            let text = [b"ERR Syntax error in HELLO option '", printed(option), b"'"].concat();
             return reply.error_bytes(&text);
         }
     }
@@ -184,7 +184,7 @@ fn tell(state: &State) {
 #[cold]
 pub(crate) fn unknown(arguments: Arguments<'_>, reply: &mut Reply) {
     let quote = |bytes: &[u8], room: usize| {
-        let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        let text = printed(bytes);
         text[..text.len().min(room)].to_vec()
     };
     let mut quoted = Vec::new();
@@ -206,6 +206,7 @@ pub(crate) fn unknown(arguments: Arguments<'_>, reply: &mut Reply) {
 /// What Redis answers to a subcommand that it does not know.
 #[cold]
 pub(crate) fn unknown_subcommand(container: &Command, name: &[u8], reply: &mut Reply) {
+    let name = printed(name);
     let name = &name[..name.len().min(QUOTE_BYTES_MAX)];
     let container = container.name.to_uppercase();
     reply.error_bytes(

@@ -2,7 +2,7 @@
 
 use fusee::Decision;
 
-use super::{Call, is};
+use super::{Call, is, printed};
 use crate::keyspace::Keyspace;
 
 /// Under which condition EXPIRE and its relatives change a key's end.
@@ -37,7 +37,7 @@ pub(super) async fn expire<K: Keyspace>(call: &mut Call<'_, K>, unit_ms: i64, re
             option if is(option, "gt") => condition.later = true,
             option if is(option, "lt") => condition.earlier = true,
             option => {
-                let text = [b"ERR Unsupported option ", option].concat();
+                let text = [b"ERR Unsupported option ", printed(option)].concat();
                 return call.reply.error_bytes(&text);
             }
         }

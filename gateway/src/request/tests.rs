@@ -61,7 +61,7 @@ fn empty_and_negative_arrays_are_ignored() {
 
 #[test]
 fn errors_have_redis_texts() {
-    let cases: [(&[u8], &str); 14] = [
+    let cases: [(&[u8], &str); 15] = [
         (b"*3000000000\r\n", "invalid multibulk length"),
         (b"*1048577\r\n", "invalid multibulk length"),
         (b"*9223372036854775807\r\n", "invalid multibulk length"),
@@ -73,6 +73,7 @@ fn errors_have_redis_texts() {
         (b"*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$blabla\r\n", "invalid bulk length"),
         (b"*1\r\n*1\r\n*1\r\n", "expected '$', got '*'"),
         (b"*1\r\nfoo\r\n", "expected '$', got 'f'"),
+        (b"*2\r\n\r\n", "expected '$', got '\r'"),
         (b"set \"a b\n", "unbalanced quotes in request"),
         (b"set 'a b\r\n", "unbalanced quotes in request"),
         (b"set \"a\"b\r\n", "unbalanced quotes in request"),

@@ -1,0 +1,411 @@
+//! Each command's edges and error texts, over a socket.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Gateway, config};
+use gateway::testing::MemoryKeyspace;
+
+/// Words sent, and the bytes of the reply.
+fn check(cases: &[(&str, &str)]) {
+    let gateway = Gateway::start();
+    let mut client = gateway.client();
+    for (words, expected) in cases {
+        let reply = client.ask(words);
+        assert_eq!(reply, format!("{expected}\\r\\n"), "{words}");
+    }
+}
+
+const NOT_INTEGER: &str = "-ERR value is not an integer or out of range";
+const SYNTAX: &str = "-ERR syntax error";
+const TOO_LONG: &str = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+
+#[test]
+fn set_takes_every_option() {
+    check(&[
+        ("SET k v", "+OK"),
+        ("set k w nx", "$-1"),
+        ("SET k w NX GET", "$1\\r\\nv"),
+        ("SET n w NX GET", "$-1"),
+        ("GET n", "$1\\r\\nw"),
+        ("SET m w XX", "$-1"),
+        ("SET m w XX GET", "$-1"),
+        ("EXISTS m", ":0"),
+        ("SET k x XX", "+OK"),
+        ("SET k y GET", "$1\\r\\nx"),
+        ("SET k v EX 100", "+OK"),
+        ("TTL k", ":100"),
+        ("SET k v KEEPTTL", "+OK"),
+        ("TTL k", ":100"),
+        ("SET k v", "+OK"),
+        ("TTL k", ":-1"),
+        ("SET k v PX 100000", "+OK"),
+        ("TTL k", ":100"),
+        ("SET k v EXAT 33177117420", "+OK"),
+        ("EXPIRETIME k", ":33177117420"),
+        ("SET k v PXAT 33177117420123", "+OK"),
+        ("PEXPIRETIME k", ":33177117420123"),
+        ("SET k v EX 10 EX 200", "+OK"),
+        ("TTL k", ":200"),
+        ("SET k z NX XX", SYNTAX),
+        ("SET k z KEEPTTL EX 10", SYNTAX),
+        ("SET k z EX 10 PX 10", SYNTAX),
+        ("SET k z EX", SYNTAX),
+        ("SET k z WHAT", SYNTAX),
+        ("SET k z PERSIST", SYNTAX),
+        ("SET k z EX 0", "-ERR invalid expire time in \\'set\\' command"),
+        ("SET k z EX -1", "-ERR invalid expire time in \\'set\\' command"),
+        ("SET k z EX 9223372036854775807", "-ERR invalid expire time in \\'set\\' command"),
+        ("SET k z PX 9223372036854775807", "-ERR invalid expire time in \\'set\\' command"),
+        ("SET k z EX ten", NOT_INTEGER),
+        ("GET k", "$1\\r\\nv"),
+        ("SET k v EXAT 1", "+OK"),
+        ("EXISTS k", ":0"),
+        ("SET k", "-ERR wrong number of arguments for \\'set\\' command"),
+    ]);
+}
+
+#[test]
+fn relatives_of_set_keep_their_rules() {
+    check(&[
+        ("SETNX k v", ":1"),
+        ("SETNX k w", ":0"),
+        ("SETEX k 100 w", "+OK"),
+        ("TTL k", ":100"),
+        ("SETEX k 0 w", "-ERR invalid expire time in \\'setex\\' command"),
+        ("SETEX k 9223372036854775807 w", "-ERR invalid expire time in \\'setex\\' command"),
+        ("PSETEX k -5 w", "-ERR invalid expire time in \\'psetex\\' command"),
+        ("PSETEX k 100000 w", "+OK"),
+        ("GETSET k x", "$1\\r\\nw"),
+        ("TTL k", ":-1"),
+        ("GETSET none x", "$-1"),
+        ("GETDEL none", "$1\\r\\nx"),
+        ("GETDEL none", "$-1"),
+        ("GETEX none", "$-1"),
+        ("GETEX none EX 0", "$-1"),
+        ("GETEX k EX 100", "$1\\r\\nx"),
+        ("TTL k", ":100"),
+        ("GETEX k", "$1\\r\\nx"),
+        ("TTL k", ":100"),
+        ("GETEX k PERSIST", "$1\\r\\nx"),
+        ("TTL k", ":-1"),
+        ("GETEX k EX 0", "-ERR invalid expire time in \\'getex\\' command"),
+        ("GETEX k PERSIST EX 5", SYNTAX),
+        ("GETEX k NX", SYNTAX),
+        ("GETEX k PXAT 1", "$1\\r\\nx"),
+        ("EXISTS k", ":0"),
+        ("MSET a 1 b 2", "+OK"),
+        ("MGET a b c", "*3\\r\\n$1\\r\\n1\\r\\n$1\\r\\n2\\r\\n$-1"),
+        ("MSET a 1 b", "-ERR wrong number of arguments for \\'mset\\' command"),
+        ("MSET a", "-ERR wrong number of arguments for \\'mset\\' command"),
+    ]);
+}
+
+#[test]
+fn parts_of_strings_are_read_and_written() {
+    check(&[
+        ("APPEND k Hello", ":5"),
+        ("APPEND k -World", ":11"),
+        ("STRLEN k", ":11"),
+        ("STRLEN none", ":0"),
+        ("GETRANGE k 0 4", "$5\\r\\nHello"),
+        ("SUBSTR k -5 -1", "$5\\r\\nWorld"),
+        ("GETRANGE k 5 2", "$0\\r\\n"),
+        ("GETRANGE k a 2", NOT_INTEGER),
+        ("GETRANGE none 0 -1", "$0\\r\\n"),
+        ("SETRANGE k 6 Redis", ":11"),
+        ("GET k", "$11\\r\\nHello-Redis"),
+        ("SETRANGE new 3 x", ":4"),
+        ("GET new", "$4\\r\\n\\x00\\x00\\x00x"),
+        ("SETRANGE new -1 x", "-ERR offset is out of range"),
+        ("SETRANGE new 536870912 x", TOO_LONG),
+        ("SETRANGE new 9223372036854775807 x", TOO_LONG),
+        ("SETRANGE new x x", NOT_INTEGER),
+        ("STRLEN new", ":4"),
+        ("EXPIRE k 100", ":1"),
+        ("APPEND k !", ":12"),
+        ("SETRANGE k 0 J", ":12"),
+        ("TTL k", ":100"),
+    ]);
+}
+
+#[test]
+fn numbers_count_and_refuse_to_overflow() {
+    check(&[
+        ("INCR n", ":1"),
+        ("INCRBY n 41", ":42"),
+        ("DECR n", ":41"),
+        ("DECRBY n 42", ":-1"),
+        ("INCRBY n 9223372036854775807", ":9223372036854775806"),
+        ("INCRBY n 2", "-ERR increment or decrement would overflow"),
+        ("INCRBY n 1.5", NOT_INTEGER),
+        ("DECRBY n -9223372036854775808", "-ERR decrement would overflow"),
+        ("SET n 9223372036854775808", "+OK"),
+        ("INCR n", NOT_INTEGER),
+        ("SET n 007", "+OK"),
+        ("INCR n", NOT_INTEGER),
+        ("SET f 10.50", "+OK"),
+        ("INCRBYFLOAT f 0.1", "$4\\r\\n10.6"),
+        ("INCRBYFLOAT f -5", "$3\\r\\n5.6"),
+        ("INCRBYFLOAT f 5.0e3", "$22\\r\\n5005.60000000000000009"),
+        ("INCRBYFLOAT f x", "-ERR value is not a valid float"),
+        ("INCRBYFLOAT f inf", "-ERR increment would produce NaN or Infinity"),
+        ("SET f abc", "+OK"),
+        ("INCRBYFLOAT f 1", "-ERR value is not a valid float"),
+        ("SET n 5 EX 100", "+OK"),
+        ("INCR n", ":6"),
+        ("TTL n", ":100"),
+    ]);
+}
+
+#[test]
+fn keys_end_when_they_are_told_to() {
+    check(&[
+        ("EXPIRE none 10", ":0"),
+        ("TTL none", ":-2"),
+        ("SET k v", "+OK"),
+        ("TTL k", ":-1"),
+        ("PERSIST k", ":0"),
+        ("EXPIRE k 10", ":1"),
+        ("TTL k", ":10"),
+        ("EXPIRE k 20 NX", ":0"),
+        ("EXPIRE k 5 GT", ":0"),
+        ("EXPIRE k 20 GT", ":1"),
+        ("EXPIRE k 30 LT", ":0"),
+        ("EXPIRE k 10 LT XX", ":1"),
+        ("PERSIST k", ":1"),
+        ("EXPIRE k 10 XX", ":0"),
+        ("EXPIRE k 10 GT", ":0"),
+        ("EXPIRE k 10 LT", ":1"),
+        (
+            "EXPIRE k 10 NX GT",
+            "-ERR NX and XX, GT or LT options at the same time are not compatible",
+        ),
+        ("EXPIRE k 10 GT LT", "-ERR GT and LT options at the same time are not compatible"),
+        ("EXPIRE k 10 AB", "-ERR Unsupported option AB"),
+        ("EXPIRE k ten", NOT_INTEGER),
+        ("EXPIRE k 9223372036854775807", "-ERR invalid expire time in \\'expire\\' command"),
+        ("PEXPIRE k 9223372036854775807", "-ERR invalid expire time in \\'pexpire\\' command"),
+        ("EXPIREAT k 33177117420", ":1"),
+        ("EXPIRETIME k", ":33177117420"),
+        ("PEXPIREAT k 33177117420999", ":1"),
+        ("PEXPIRETIME k", ":33177117420999"),
+        ("EXPIRE k -1", ":1"),
+        ("EXISTS k", ":0"),
+        ("TYPE k", "+none"),
+        ("EXPIRETIME k", ":-2"),
+    ]);
+}
+
+#[test]
+fn expired_keys_are_gone_for_every_command() {
+    let gateway = Gateway::start();
+    let mut client = gateway.client();
+    for words in ["SET k v PX 1400", "SET n 5 PX 1400", "SET x v"] {
+        assert_eq!(client.ask(words), "+OK\\r\\n");
+    }
+    assert_eq!(client.ask("TTL k"), ":1\\r\\n");
+    gateway.keyspace.advance(Duration::from_millis(1001));
+    assert_eq!(client.ask("TTL k"), ":0\\r\\n");
+    gateway.keyspace.advance(Duration::from_secs(1));
+    for (words, expected) in [
+        ("GET k", "$-1"),
+        ("TYPE k", "+none"),
+        ("EXISTS k n x", ":1"),
+        ("DBSIZE", ":1"),
+        ("KEYS *", "*1\\r\\n$1\\r\\nx"),
+        ("INCR n", ":1"),
+        ("TTL n", ":-1"),
+        ("DEL k", ":0"),
+        ("SET k w NX", "+OK"),
+    ] {
+        assert_eq!(client.ask(words), format!("{expected}\\r\\n"), "{words}");
+    }
+}
+
+#[test]
+fn keys_are_counted_found_and_removed() {
+    check(&[
+        ("MSET a 1 b 2 c 3", "+OK"),
+        ("EXISTS a a none", ":2"),
+        ("TOUCH a none", ":1"),
+        ("TYPE a", "+string"),
+        ("DBSIZE", ":3"),
+        ("SELECT 1", "+OK"),
+        ("DBSIZE", ":0"),
+        ("RANDOMKEY", "$-1"),
+        ("SET other 1", "+OK"),
+        ("RANDOMKEY", "$5\\r\\nother"),
+        ("KEYS o[a-t]?er", "*1\\r\\n$5\\r\\nother"),
+        ("SCAN 0 COUNT 5000", "*2\\r\\n$1\\r\\n0\\r\\n*1\\r\\n$5\\r\\nother"),
+        ("SCAN 0 COUNT 5000 MATCH x*", "*2\\r\\n$1\\r\\n0\\r\\n*0"),
+        ("SCAN 0 TYPE hash COUNT 5000", "*2\\r\\n$1\\r\\n0\\r\\n*0"),
+        ("SCAN x", "-ERR invalid cursor"),
+        ("SCAN 0 COUNT 0", SYNTAX),
+        ("SCAN 0 COUNT x", NOT_INTEGER),
+        ("SCAN 0 MATCH", SYNTAX),
+        ("FLUSHDB", "+OK"),
+        ("DBSIZE", ":0"),
+        ("SELECT 0", "+OK"),
+        ("DEL a b none", ":2"),
+        ("UNLINK c", ":1"),
+        ("SET a 1", "+OK"),
+        ("FLUSHALL ASYNC", "+OK"),
+        ("FLUSHALL NEVER", SYNTAX),
+        ("FLUSHALL ASYNC SYNC", SYNTAX),
+        ("DBSIZE", ":0"),
+        ("SELECT 16", "-ERR DB index is out of range"),
+        ("SELECT -1", "-ERR DB index is out of range"),
+        ("SELECT x", NOT_INTEGER),
+    ]);
+}
+
+#[test]
+fn a_scan_sees_every_key_that_stays() {
+    let gateway = Gateway::start();
+    let mut client = gateway.client();
+    for index in 0..3000 {
+        client.ask(&format!("SET key:{index} v"));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let reply = client.ask(&format!("SCAN {cursor} COUNT 100"));
+        let mut lines = reply.split("\\r\\n").skip(2);
+        cursor = lines.next().expect("a cursor").to_owned();
+        seen.extend(lines.filter(|line| line.starts_with("key:")).map(str::to_owned));
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 3000);
+}
+
+#[test]
+fn what_is_unknown_says_so_and_goes_on() {
+    check(&[
+        ("FOO", "-ERR unknown command \\'FOO\\', with args beginning with: "),
+        ("foo a bc", "-ERR unknown command \\'foo\\', with args beginning with: \\'a\\' \\'bc\\' "),
+        (
+            "CLIENT MAINT_NOTIFICATIONS ON",
+            "-ERR unknown subcommand \\'MAINT_NOTIFICATIONS\\'. Try CLIENT HELP.",
+        ),
+        ("CLIENT TRACKING ON", "-ERR unknown subcommand \\'TRACKING\\'. Try CLIENT HELP."),
+        ("CLIENT", "-ERR wrong number of arguments for \\'client\\' command"),
+        ("CLIENT ID x", "-ERR wrong number of arguments for \\'client|id\\' command"),
+        ("GET", "-ERR wrong number of arguments for \\'get\\' command"),
+        ("gEt a b", "-ERR wrong number of arguments for \\'get\\' command"),
+        ("PING a b", "-ERR wrong number of arguments for \\'ping\\' command"),
+        ("PING", "+PONG"),
+    ]);
+}
+
+#[test]
+fn connections_tell_of_themselves() {
+    check(&[
+        ("CLIENT GETNAME", "$-1"),
+        ("CLIENT SETNAME me", "+OK"),
+        ("CLIENT GETNAME", "$2\\r\\nme"),
+        ("CLIENT SETINFO LIB-NAME redis-py", "+OK"),
+        ("CLIENT SETINFO lib-ver 8", "+OK"),
+        ("CLIENT SETINFO x 8", "-ERR Unrecognized option \\'x\\'"),
+        ("CLIENT ID", ":1"),
+        ("CLIENT NO-EVICT on", "+OK"),
+        ("HELLO 4", "-NOPROTO unsupported protocol version"),
+        ("HELLO x", "-ERR Protocol version is not an integer or out of range"),
+        ("HELLO 3 WHAT", "-ERR Syntax error in HELLO option \\'WHAT\\'"),
+        (
+            "HELLO 3 AUTH user pass",
+            "-WRONGPASS invalid username-password pair or user is disabled.",
+        ),
+        ("AUTH default any", "+OK"),
+        (
+            "HELLO 3 AUTH default any SETNAME you",
+            "%7\\r\\n$6\\r\\nserver\\r\\n$5\\r\\nredis\\r\\n$7\\r\\nversion\\r\\n$5\\r\\n7.2.4\\r\\n$5\\r\\nproto\\r\\n:3\\r\\n$2\\r\\nid\\r\\n:1\\r\\n$4\\r\\nmode\\r\\n$10\\r\\nstandalone\\r\\n$4\\r\\nrole\\r\\n$6\\r\\nmaster\\r\\n$7\\r\\nmodules\\r\\n*0",
+        ),
+        ("GET none", "_"),
+        ("CLIENT GETNAME", "$3\\r\\nyou"),
+        ("RESET", "+RESET"),
+        ("GET none", "$-1"),
+        ("CLIENT GETNAME", "$-1"),
+        ("FUNCTION FLUSH", "+OK"),
+    ]);
+}
+
+#[test]
+fn the_server_is_configured_and_described() {
+    let gateway = Gateway::start();
+    let mut client = gateway.client();
+    for (words, expected) in [
+        ("CONFIG GET save", "*2\\r\\n$4\\r\\nsave\\r\\n$0\\r\\n"),
+        ("CONFIG GET appendonly", "*2\\r\\n$10\\r\\nappendonly\\r\\n$2\\r\\nno"),
+        ("CONFIG SET timeout 7", "+OK"),
+        ("CONFIG GET TIMEOUT", "*2\\r\\n$7\\r\\ntimeout\\r\\n$1\\r\\n7"),
+        ("CONFIG SET timeout 0", "+OK"),
+        (
+            "CONFIG SET nothing 1",
+            "-ERR Unknown option or number of arguments for CONFIG SET - \\'nothing\\'",
+        ),
+        (
+            "CONFIG SET port 1",
+            "-ERR CONFIG SET failed (possibly related to argument \\'port\\') - can\\'t set immutable config",
+        ),
+        ("CONFIG SET timeout", "-ERR wrong number of arguments for \\'config|set\\' command"),
+        ("CONFIG RESETSTAT", "+OK"),
+        ("CONFIG GET nothing", "*0"),
+        ("COMMAND GETKEYS MSET a 1 b 2", "*2\\r\\n$1\\r\\na\\r\\n$1\\r\\nb"),
+        ("COMMAND GETKEYS PING", "-ERR The command has no key arguments"),
+        ("COMMAND GETKEYS NOTHING x", "-ERR Invalid command specified"),
+        ("COMMAND INFO nothing", "*1\\r\\n*-1"),
+    ] {
+        assert_eq!(client.ask(words), format!("{expected}\\r\\n"), "{words}");
+    }
+    client.ask("SET a 1");
+    client.ask("GET a");
+    client.ask("INCRBY a x");
+    let info = client.ask("INFO everything");
+    for field in [
+        "redis_version:7.2.4",
+        "fusee_version:",
+        "redis_mode:standalone",
+        "role:master",
+        "loading:0",
+        "connected_clients:1",
+        "mem_allocator:",
+        "cluster_enabled:0",
+        "keyspace_hits:1",
+        "cmdstat_get:calls=1,",
+        "cmdstat_incrby:calls=1,usec=",
+        "failed_calls=1",
+        "errorstat_ERR:count=3",
+        "latency_percentiles_usec_get:",
+        "db0:keys=1,expires=0,avg_ttl=0",
+    ] {
+        assert!(info.contains(field), "{field} in {info}");
+    }
+    let clients = client.ask("INFO clients");
+    assert!(clients.contains("# Clients") && !clients.contains("# Server"), "{clients}");
+    client.ask("HELLO 3");
+    assert!(client.ask("INFO").contains("txt:# Server"));
+    assert!(client.ask("COMMAND").starts_with('*'));
+    assert!(client.ask("COMMAND DOCS get").starts_with("%1\\r\\n$3\\r\\nget\\r\\n%3"));
+    assert!(client.ask("CLIENT LIST").contains("id=1 addr=127.0.0.1:"));
+    assert!(client.ask("TIME").starts_with("*2\\r\\n$10\\r\\n"));
+}
+
+#[test]
+fn a_full_pool_refuses_writes_and_serves_the_rest() {
+    let gateway = Gateway::with(&config(), MemoryKeyspace::with_capacity(1000));
+    let mut client = gateway.client();
+    let oom = "-OOM command not allowed when used memory > \\'maxmemory\\'.\\r\\n";
+    let value = "v".repeat(600);
+    assert_eq!(client.ask(&format!("SET a {value}")), "+OK\\r\\n");
+    for words in ["SET b", "APPEND a", "SETNX b", "MSET b"] {
+        assert_eq!(client.ask(&format!("{words} {value}")), oom, "{words}");
+    }
+    assert_eq!(client.ask("STRLEN a"), ":600\\r\\n");
+    assert_eq!(client.ask("DEL a"), ":1\\r\\n");
+    assert_eq!(client.ask(&format!("SET b {value}")), "+OK\\r\\n");
+    assert!(client.ask("INFO errorstats").contains("errorstat_OOM:count=4"));
+}
