@@ -81,6 +81,17 @@ impl IndexCache {
         }
     }
 
+    /// What is known of a key, without counting the access.
+    pub(crate) fn peek(&self, hash: KeyHash) -> Option<Cached> {
+        let (set, tag) = self.position(hash)?;
+        let set = &self.sets[set];
+        let way = (0..WAYS).find(|&w| {
+            set.tags[w] == tag && set.words[w] >> 56 == u64::from(hash.fingerprint())
+        })?;
+        let word = Slot::from_word(set.words[way]).filter(|word| word.is_live())?;
+        Some(Cached { at: Address::new(set.slots[way]), word })
+    }
+
     /// Looks a key up and counts the access.
     pub(crate) fn get(&mut self, hash: KeyHash) -> Lookup {
         let Some((set, tag)) = self.position(hash) else { return Lookup::Miss };

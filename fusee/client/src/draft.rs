@@ -134,6 +134,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
             let allocated = self.alloc.borrow_mut().allocate(class);
             if let Some(allocated) = allocated {
                 self.stats.allocated.add(1);
+                // The next object of the class is known, and written next.
+                self.fabric.prefetch(self.primary(allocated.next), class.bytes());
                 return Ok(allocated);
             }
             match self.acquire_block(class, false).await {

@@ -1,7 +1,6 @@
 //! The loser of a round (r >= 2): it waits for the winner, finishes the winner's
 //! write if that takes long, and then knows what to answer.
 
-use crate::index::View;
 use crate::round::{Again, Outcome, Round};
 use crate::rules::{Defeat, Verdict, Votes, judge};
 use crate::store::Store;
@@ -180,7 +179,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let batch = self.fabric.run(batch).await;
         let primary = self.view(&batch, &mut place, primary).await;
         self.fabric.recycle(batch);
-        let primary: View = primary?;
+        let primary = primary?;
         let mut batch = self.fabric.batch();
         let backup =
             place.read(&mut batch, |address| self.geometry.placement.locate(address, 1), false);

@@ -123,8 +123,10 @@ impl Place {
     }
 
     /// Everything that was READ.
-    pub(crate) fn view(&self, batch: &Batch, read: PlaceRead) -> Result<View, ReadError> {
-        let mut view = View { slots: [(Address::default(), Slot::EMPTY); CANDIDATE_SLOTS] };
+    pub(crate) fn view(&self, batch: &Batch, read: PlaceRead) -> Result<Box<View>, ReadError> {
+        // Boxed, because it is handed through many a future.
+        let slots = [(Address::default(), Slot::EMPTY); CANDIDATE_SLOTS];
+        let mut view = Box::new(View { slots });
         let mut number = 0;
         self.visit(batch, read, |address, slot| {
             view.slots[number] = (address, slot);

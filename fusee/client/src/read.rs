@@ -9,7 +9,7 @@ use crate::index::{Place, PlaceRead, ReadError};
 use crate::store::Store;
 use crate::{Entry, Env, Error, Key, Kind};
 use fusee_fabric::{Batch, Fabric, Ticket};
-use fusee_layout::{Address, KeyHash, Meta, Object, Slot, Unverified};
+use fusee_layout::{Address, KeyHash, Meta, Object, Slot, Unverified, prefix_bytes};
 
 /// Readings of one key that found nothing certain before it gives up: each
 /// means that another client wrote in between.
@@ -102,14 +102,22 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.scratch.borrow_mut().push(scratch);
     }
 
-    /// Brings the index entries of keys that the next operations will touch into
-    /// the processor's cache, where the memory is the machine's own.
+    /// Brings what the next operations on these keys will touch into the
+    /// processor's cache, where the memory is the machine's own.
     pub fn prefetch(&self, keys: &[Key<'_>]) {
         let cache = self.cache.borrow();
         for key in keys {
+            cache.prefetch(self.hash(*key));
+        }
+        for key in keys {
             let hash = self.hash(*key);
-            cache.prefetch(hash);
-            self.place(hash).prefetch(&self.fabric, |address| self.primary(address));
+            if let Some(cached) = cache.peek(hash) {
+                self.fabric.prefetch(self.primary(cached.at), 8);
+                let bytes = prefix_bytes(key.name.len());
+                self.fabric.prefetch(self.primary(cached.word.address()), bytes);
+            } else {
+                self.place(hash).prefetch(&self.fabric, |address| self.primary(address));
+            }
         }
     }
 

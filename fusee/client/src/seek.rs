@@ -2,7 +2,7 @@
 
 use crate::cache::{Cached, Lookup};
 use crate::draft::{Content, Draft};
-use crate::index::{CANDIDATE_SLOTS, Place, View};
+use crate::index::{Place, View};
 use crate::read::is_of;
 use crate::store::Store;
 use crate::write::Replaced;
@@ -19,7 +19,7 @@ pub(crate) struct Sought {
     pub(crate) batch: Batch,
     pub(crate) place: Place,
     /// The buckets, unless the cached slot was current.
-    pub(crate) view: Option<View>,
+    pub(crate) view: Option<Box<View>>,
     pub(crate) found: Option<FoundObject>,
 }
 
@@ -92,26 +92,20 @@ impl<F: Fabric, E: Env> Store<F, E> {
             let read = self.read_place(&mut batch, &place);
             batch = self.fabric.run(batch).await;
             let view = self.view(&batch, &mut place, read).await?;
-            let mut candidates = [(Address::default(), Slot::EMPTY); CANDIDATE_SLOTS];
-            let mut count = 0;
-            for candidate in view.candidates(hash.fingerprint()) {
-                candidates[count] = candidate;
-                count += 1;
-            }
-            let candidates = &candidates[..count];
-            if candidates.is_empty() {
+            let fingerprint = hash.fingerprint();
+            if view.candidates(fingerprint).next().is_none() {
                 return Ok(Sought { batch, place, view: Some(view), found: None });
             }
             batch.clear();
             self.post_delete(&mut batch, key, hash, &mut aim).await?;
             let first = batch.len();
-            for (_, word) in candidates {
-                self.read_candidate(&mut batch, key, *word, aim.whole);
+            for (_, word) in view.candidates(fingerprint) {
+                self.read_candidate(&mut batch, key, word, aim.whole);
             }
             batch = self.fabric.run(batch).await;
             let mut torn = false;
             let mut found = None;
-            for (&(at, word), object) in candidates.iter().zip(batch.tickets().skip(first)) {
+            for ((at, word), object) in view.candidates(fingerprint).zip(batch.tickets().skip(first)) {
                 match of_key(&batch, object, at, word, key, aim.whole)? {
                     Some(of_key) => found = Some(of_key),
                     None if aim.whole => {

@@ -14,7 +14,7 @@ use fusee_fabric::{Batch, Fabric};
 use fusee_layout::{Address, RECORD_BYTES, Slot, Unverified, commit_record};
 
 /// The first backup's buckets, read behind the own word there.
-pub(crate) type Check = Option<View>;
+pub(crate) type Check = Option<Box<View>>;
 
 /// Proof that this client is the last writer of its round: its word is in
 /// every backup.

@@ -198,7 +198,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         batch: &Batch,
         place: &mut Place,
         read: PlaceRead,
-    ) -> Result<View, Error> {
+    ) -> Result<Box<View>, Error> {
         match place.view(batch, read) {
             Ok(view) => return Ok(view),
             Err(ReadError::Failed(error)) => return Err(error),

@@ -310,7 +310,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         if let Some(found) = &sought.found {
             return self.place_on(key, sought, found, mine).await;
         }
-        let view = sought.view.as_ref().expect("only buckets tell that a key is absent");
+        let view = sought.view.as_deref().expect("only buckets tell that a key is absent");
         let joined = join.and_then(|at| Some((at, view.word(at)?)));
         let vacancy = joined.filter(|(_, word)| word.is_vacant()).or_else(|| view.vacancy());
         let Some((at, old)) = vacancy else {
@@ -472,6 +472,6 @@ fn round_on<'a>(
         new: mine.new_word(),
         opcode: mine.opcode,
         first: mine.first,
-        insert: if old.is_live() { None } else { sought.view.as_ref() },
+        insert: if old.is_live() { None } else { sought.view.as_deref() },
     }
 }

@@ -1,6 +1,6 @@
 //! What the store costs without sockets: one store, one thread, an embedded pool.
 //!
-//! `storebench [KEYS] [VALUE_BYTES] [REPLICAS]` prints nanoseconds per operation for GETs one
+//! `storebench [KEYS] [VALUE_BYTES] [REPLICAS] [ROUNDS]` prints nanoseconds per operation for GETs one
 //! at a time and 16 together, and for SETs, over keys in a fixed random order.
 
 use fusee::{Env, Key, Store, StoreConfig};
@@ -25,13 +25,11 @@ impl Env for BenchEnv {
     }
 }
 
-const ROUNDS: usize = 5;
-
 #[expect(clippy::print_stdout, reason = "it is what the program is for")]
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|a| a.parse::<usize>());
     let mut next = |default| arguments.next().map_or(default, |a| a.expect("a number"));
-    let (keys, value_bytes, replicas) = (next(1_000_000), next(64), next(1));
+    let (keys, value_bytes, replicas, rounds) = (next(1_000_000), next(64), next(1), next(5));
     let bytes = (keys * (value_bytes + 200) * 2 * replicas).max(256 << 20) as u64;
     let params = PoolParams::for_memory(bytes, replicas as u16, replicas as u8, 7);
     let pool = EmbeddedPool::create(params.expect("it is large enough")).expect("memory");
@@ -47,7 +45,7 @@ fn main() {
         for &n in &order {
             store.set(key(n), &value, None).await.expect("there is room");
         }
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             let one = time(async {
                 for &n in &order {
                     store.read(&[key(n)], |_, e| assert!(e.expect("it is there").is_some())).await;
