@@ -6,7 +6,7 @@ use crate::meddler::{Meddler, Meddling, Seen};
 use crate::schedule::{Moment, schedule};
 use crate::trace::{Trace, slot_text};
 use crate::{Delays, Nodes, Rng, Sim, Tearing};
-use fusee_fabric::{Batch, Counters, Fabric, NodeDown, Verb};
+use fusee_fabric::{Batch, Counters, Fabric, NodeDown, Posted, Verb};
 use fusee_layout::message::{Request, Response};
 use fusee_layout::{Geometry, NodeAddress};
 use std::cell::{Cell, Ref, RefCell, RefMut};
@@ -409,10 +409,12 @@ impl SimFabric {
         self.counters.count(verbs, read, written);
     }
 
-    fn let_meddle(&self, batch: &mut Batch) {
+    /// Shows the batch to the meddler; returns its verbs as they shall be ordered.
+    fn let_meddle(&self, batch: &mut Batch) -> Vec<Posted> {
+        let mut ordered = batch.posted().to_vec();
         let mut meddler = self.pool.0.meddler.borrow_mut();
         let Some(meddler) = meddler.as_mut() else {
-            return;
+            return ordered;
         };
         for number in 0..batch.len() {
             let posted = batch.posted()[number];
@@ -427,7 +429,9 @@ impl SimFabric {
                 Verb::Write(span) => meddler.post(&seen, batch.span_mut(span)),
                 _ => meddler.post(&seen, &mut []),
             }
+            ordered[number].fenced &= meddler.keeps_fence(&seen);
         }
+        ordered
     }
 }
 
@@ -443,10 +447,10 @@ impl Fabric for SimFabric {
             return batch;
         }
         self.count(&batch);
-        self.let_meddle(&mut batch);
+        let ordered = self.let_meddle(&mut batch);
         let shared = &self.pool.0;
         let Settings { delays, tearing } = shared.settings;
-        let moments = schedule(batch.posted(), &delays, tearing, &mut shared.rng.borrow_mut());
+        let moments = schedule(&ordered, &delays, tearing, &mut shared.rng.borrow_mut());
         let mut left: Vec<(u16, u64)> = Vec::new();
         for moment in &moments {
             let node = batch.posted()[moment.verb].at.node;

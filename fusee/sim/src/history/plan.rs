@@ -151,7 +151,7 @@ impl Plan {
             clock,
             expiry: scenario.expiry.unwrap_or(Expiry::AtOnce),
             block_bytes,
-            data_regions: rng.pick(&[2, 3, 4]),
+            data_regions: rng.pick(&[1, 2, 3, 4]),
             groups: rng.pick(&[2, 2, 3]),
             hash_seed: rng.word(),
             ended_at_ns: (ends_within_ms(&clock) + 2) * clock.ns_per_ms,
