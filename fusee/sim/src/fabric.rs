@@ -64,6 +64,8 @@ struct Client {
     steps: u64,
     stop_at: Option<u64>,
     stopped: bool,
+    /// So many times slower than usual, 0 and 1 for not at all.
+    slowness: u64,
 }
 
 /// A client's way into a [`SimPool`].
@@ -125,6 +127,15 @@ impl SimPool {
     pub fn stop_after(&self, client: u32, steps: u64) {
         let client = &mut self.0.clients.borrow_mut()[client as usize];
         client.stop_at = Some(client.steps + steps.max(1));
+    }
+
+    /// Lets all that a client does take so many times as long.
+    pub fn slow_down(&self, client: u32, times: u64) {
+        self.0.clients.borrow_mut()[client as usize].slowness = times;
+    }
+
+    fn slowness(&self, client: u32) -> u64 {
+        self.0.clients.borrow()[client as usize].slowness.max(1)
     }
 
     /// Takes back what [`Self::stop_after`] said.
@@ -214,6 +225,7 @@ impl SimPool {
         if under_way.moments_left == 0 {
             let after_ns = self.0.settings.delays.completion_ns(&mut self.0.rng.borrow_mut());
             let flight = flight.clone();
+            let after_ns = after_ns * self.slowness(client);
             self.0.sim.schedule(after_ns, move || {
                 let mut flight = flight.borrow_mut();
                 flight.landed = true;
@@ -470,7 +482,8 @@ impl Fabric for SimFabric {
         }));
         for moment in moments {
             let (pool, flight) = (self.pool.clone(), flight.clone());
-            shared.sim.schedule(moment.after_ns, move || pool.moment(&flight, &moment));
+            let after_ns = moment.after_ns * self.pool.slowness(self.client);
+            shared.sim.schedule(after_ns, move || pool.moment(&flight, &moment));
         }
         std::future::poll_fn(|context| {
             let mut flight = flight.borrow_mut();
@@ -489,7 +502,8 @@ impl Fabric for SimFabric {
         let (there_ns, back_ns) = {
             let mut rng = shared.rng.borrow_mut();
             let delays = &shared.settings.delays;
-            (delays.verb_ns(&mut rng), delays.completion_ns(&mut rng))
+            let slowness = self.pool.slowness(self.client);
+            (delays.verb_ns(&mut rng) * slowness, delays.completion_ns(&mut rng) * slowness)
         };
         let (pool, client, to) = (self.pool.clone(), self.client, answer.clone());
         shared.sim.schedule(there_ns, move || {

@@ -97,9 +97,8 @@ impl<S: Subject> Record<S> {
 
     /// The answer that stands for an error, unless it is one that must not be.
     pub(super) fn excuse(&self, client: u32, command: &Command, error: Error) -> Option<Answer> {
-        let writes = !matches!(command, Command::Get | Command::Delete | Command::GetDelete);
         match error {
-            Error::Full if writes => Some(Answer::Refused),
+            Error::Full if *command != Command::Get => Some(Answer::Refused),
             Error::Conflict { .. } => {
                 self.gave_up.set(self.gave_up.get() + 1);
                 None

@@ -88,6 +88,7 @@ fn play<S: Subject + 'static>(
         let mut rng = client.rng.clone();
         let env = SimEnv::new(executor.sim(), plan.clock, rng.fork());
         let opened = open(pool.fabric(number), env);
+        pool.slow_down(number, client.slowness);
         let task = live(record.clone(), number, client.clone(), opened);
         executor.sim().spawn(Group(number), task);
     }
