@@ -25,8 +25,11 @@ impl<F: Fabric, E: Env> Store<F, E> {
         if self.maintaining.get() {
             return Ok(BUSY);
         }
-        let _alone = self.alone();
-        self.reclaim().await?;
+        {
+            let _alone = self.alone();
+            self.reclaim().await?;
+        }
+        // Not alone: in a full pool a removal may have to reclaim by itself.
         let expired = self.sweep(SWEEP_PER_TICK).await?;
         let busy = expired > 0 || self.reclaimer.borrow().is_busy();
         Ok(if busy { BUSY } else { IDLE })

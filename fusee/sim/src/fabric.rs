@@ -6,7 +6,7 @@ use crate::meddler::{Meddler, Meddling, Seen};
 use crate::schedule::{Moment, schedule};
 use crate::trace::{Trace, slot_text};
 use crate::{Delays, Nodes, Rng, Sim, Tearing};
-use fusee_fabric::{Batch, Counters, Fabric, NodeDown, Verb};
+use fusee_fabric::{Batch, Counters, Fabric, NodeDown, Posted, Verb};
 use fusee_layout::message::{Request, Response};
 use fusee_layout::{Geometry, NodeAddress};
 use std::cell::{Cell, Ref, RefCell, RefMut};
@@ -64,6 +64,8 @@ struct Client {
     steps: u64,
     stop_at: Option<u64>,
     stopped: bool,
+    /// So many times slower than usual, 0 and 1 for not at all.
+    slowness: u64,
 }
 
 /// A client's way into a [`SimPool`].
@@ -125,6 +127,15 @@ impl SimPool {
     pub fn stop_after(&self, client: u32, steps: u64) {
         let client = &mut self.0.clients.borrow_mut()[client as usize];
         client.stop_at = Some(client.steps + steps.max(1));
+    }
+
+    /// Lets all that a client does take so many times as long.
+    pub fn slow_down(&self, client: u32, times: u64) {
+        self.0.clients.borrow_mut()[client as usize].slowness = times;
+    }
+
+    fn slowness(&self, client: u32) -> u64 {
+        self.0.clients.borrow()[client as usize].slowness.max(1)
     }
 
     /// Takes back what [`Self::stop_after`] said.
@@ -214,6 +225,7 @@ impl SimPool {
         if under_way.moments_left == 0 {
             let after_ns = self.0.settings.delays.completion_ns(&mut self.0.rng.borrow_mut());
             let flight = flight.clone();
+            let after_ns = after_ns * self.slowness(client);
             self.0.sim.schedule(after_ns, move || {
                 let mut flight = flight.borrow_mut();
                 flight.landed = true;
@@ -409,10 +421,12 @@ impl SimFabric {
         self.counters.count(verbs, read, written);
     }
 
-    fn let_meddle(&self, batch: &mut Batch) {
+    /// Shows the batch to the meddler; returns its verbs as they shall be ordered.
+    fn let_meddle(&self, batch: &mut Batch) -> Vec<Posted> {
+        let mut ordered = batch.posted().to_vec();
         let mut meddler = self.pool.0.meddler.borrow_mut();
         let Some(meddler) = meddler.as_mut() else {
-            return;
+            return ordered;
         };
         for number in 0..batch.len() {
             let posted = batch.posted()[number];
@@ -427,7 +441,9 @@ impl SimFabric {
                 Verb::Write(span) => meddler.post(&seen, batch.span_mut(span)),
                 _ => meddler.post(&seen, &mut []),
             }
+            ordered[number].fenced &= meddler.keeps_fence(&seen);
         }
+        ordered
     }
 }
 
@@ -443,10 +459,10 @@ impl Fabric for SimFabric {
             return batch;
         }
         self.count(&batch);
-        self.let_meddle(&mut batch);
+        let ordered = self.let_meddle(&mut batch);
         let shared = &self.pool.0;
         let Settings { delays, tearing } = shared.settings;
-        let moments = schedule(batch.posted(), &delays, tearing, &mut shared.rng.borrow_mut());
+        let moments = schedule(&ordered, &delays, tearing, &mut shared.rng.borrow_mut());
         let mut left: Vec<(u16, u64)> = Vec::new();
         for moment in &moments {
             let node = batch.posted()[moment.verb].at.node;
@@ -466,7 +482,8 @@ impl Fabric for SimFabric {
         }));
         for moment in moments {
             let (pool, flight) = (self.pool.clone(), flight.clone());
-            shared.sim.schedule(moment.after_ns, move || pool.moment(&flight, &moment));
+            let after_ns = moment.after_ns * self.pool.slowness(self.client);
+            shared.sim.schedule(after_ns, move || pool.moment(&flight, &moment));
         }
         std::future::poll_fn(|context| {
             let mut flight = flight.borrow_mut();
@@ -485,7 +502,8 @@ impl Fabric for SimFabric {
         let (there_ns, back_ns) = {
             let mut rng = shared.rng.borrow_mut();
             let delays = &shared.settings.delays;
-            (delays.verb_ns(&mut rng), delays.completion_ns(&mut rng))
+            let slowness = self.pool.slowness(self.client);
+            (delays.verb_ns(&mut rng) * slowness, delays.completion_ns(&mut rng) * slowness)
         };
         let (pool, client, to) = (self.pool.clone(), self.client, answer.clone());
         shared.sim.schedule(there_ns, move || {

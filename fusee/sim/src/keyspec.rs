@@ -194,9 +194,10 @@ impl Spec for KeySpec {
                 Effect::Keep => next.push(kept.cloned()),
                 Effect::Delete => next.push(None),
                 Effect::Replace(held) => {
-                    // A value that is over already removes the key.
+                    // A value that is over already removes the key, if that is
+                    // not over itself.
                     if self.expiry == Expiry::AsJudged && may_be_over(&held) {
-                        next.push(None);
+                        next.push(if current.is_none() { kept.cloned() } else { None });
                     }
                     next.push(Some(held));
                 }

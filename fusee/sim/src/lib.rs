@@ -26,3 +26,4 @@ pub use meddler::{Meddler, Meddling, Seen};
 pub use nodes::Nodes;
 pub use rng::Rng;
 pub use schedule::Tearing;
+pub use trace::address_of;

@@ -44,6 +44,11 @@ pub trait Meddler {
     /// changed at will.
     fn post(&mut self, _verb: &Seen, _written: &mut [u64]) {}
 
+    /// A fenced verb is posted; false takes its fence away.
+    fn keeps_fence(&mut self, _verb: &Seen) -> bool {
+        true
+    }
+
     /// A verb that changes memory is about to take effect; `word` is what
     /// memory holds at its place (at the first word of a WRITE).
     fn execute(&mut self, _verb: &Seen, _word: u64) -> Meddling {

@@ -79,7 +79,7 @@ pub(crate) fn slot_text(word: u64) -> String {
 }
 
 /// The pool address of a place, and which copy the place is.
-pub(crate) fn address_of(geometry: &Geometry, at: NodeAddress) -> Option<(Address, usize)> {
+pub fn address_of(geometry: &Geometry, at: NodeAddress) -> Option<(Address, usize)> {
     let bytes = geometry.params.region_bytes;
     (0..geometry.placement.regions()).find_map(|region| {
         geometry.placement.region(region).iter().enumerate().find_map(|(copy, replica)| {

@@ -231,6 +231,7 @@ fn stage(way: Way) -> impl FnOnce(&Plan) -> Stage<Fake> {
         nodes: Nodes::new(2, 4096),
         control: Box::new(NoControl),
         geometry: None,
+        meddler: None,
         open: Box::new(move |fabric, _| {
             let fake = Fake { fabric, way, cache: RefCell::default(), values: values.clone() };
             Box::pin(async move { Ok(fake) })

@@ -132,12 +132,31 @@ fn work(progress: &Progress, scenario: &Scenario, go_on: bool) {
 const HISTORIES_PER_LINE: u64 = 5000;
 
 fn report(summary: &Summary) -> String {
-    let Summary { operations, unanswered, refused, stops, torn_reads, batches, census, .. } =
+    let Summary { operations, unanswered, refused, gave_up, stops, torn_reads, batches, .. } =
         summary;
+    let Summary { conflicts, census, .. } = summary;
     format!(
-        "{operations} operations ({unanswered} without answer, {refused} refused for want of \
-         memory), {batches} round trips, {stops} clients stopped, {torn_reads} torn reads; \
-         objects at the end: {} live, {} free, {} in grace, {} left by stopped clients, 0 leaked",
-        census.live, census.free, census.grace, census.orphaned
+        "{operations} operations ({unanswered} without answer, {gave_up} of them after too many \
+         conflicts, {refused} refused for want of memory), {batches} round trips, {stops} clients \
+         stopped, {torn_reads} torn reads\n\
+         rounds: {} by rule 1, {} by rule 2, {} by rule 3, {} lost; {} helped, {} by helpers, {} \
+         abandoned, {} restarts, {} stale cached words, {} keys expired\n\
+         objects: {} reused or ready to be; at the end {} live, {} free, {} in grace, {} left by \
+         stopped clients, 0 leaked",
+        conflicts.rule1,
+        conflicts.rule2,
+        conflicts.rule3,
+        conflicts.lost,
+        conflicts.helped,
+        conflicts.helps,
+        conflicts.abandoned,
+        conflicts.restarts,
+        conflicts.stale,
+        conflicts.expired,
+        conflicts.reclaimed,
+        census.live,
+        census.free,
+        census.grace,
+        census.orphaned
     )
 }

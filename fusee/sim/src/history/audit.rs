@@ -35,7 +35,13 @@ pub fn audit(
     living: &[Living],
     moves: &[Move],
 ) -> Result<Census, String> {
-    let mut audit = Audit { geometry, nodes, blocks: BTreeMap::new(), live: BTreeMap::new() };
+    let mut audit = Audit {
+        geometry,
+        nodes,
+        blocks: BTreeMap::new(),
+        live: BTreeMap::new(),
+        keys: BTreeSet::new(),
+    };
     audit.blocks(living)?;
     let alive: BTreeSet<u32> = living.iter().map(|living| living.client).collect();
     let keys = audit.index(&alive)?;
@@ -56,6 +62,8 @@ struct Audit<'a> {
     blocks: BTreeMap<Address, BlockEntry>,
     /// Live objects, each with the live word that names it.
     live: BTreeMap<Address, Slot>,
+    /// Keys that a live slot names.
+    keys: BTreeSet<(u8, Vec<u8>)>,
 }
 
 impl Audit<'_> {
@@ -159,9 +167,14 @@ impl Audit<'_> {
     }
 
     fn live_root(&mut self, word: Slot) -> Result<(), String> {
-        for chunk in self.check_object(word)? {
+        let (key, chunks) = self.check_object(word)?;
+        for chunk in chunks {
             self.check_object(chunk)?;
             self.name(chunk)?;
+        }
+        if let Some((_, name)) = self.keys.replace(key) {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            return Err(format!("the key {name:?} is in two slots, {word:?} in one of them"));
         }
         self.name(word)
     }
@@ -173,8 +186,8 @@ impl Audit<'_> {
         }
     }
 
-    /// Checks all copies of an object; returns the words of its chunks.
-    fn check_object(&self, word: Slot) -> Result<Vec<Slot>, String> {
+    /// Checks all copies of an object; returns its key and the words of its chunks.
+    fn check_object(&self, word: Slot) -> Result<((u8, Vec<u8>), Vec<Slot>), String> {
         let address = word.address();
         let wrong = |what: &str| Err(format!("{word:?} {what}"));
         let Some((_, _, start)) = self.geometry.block_of(address) else {
@@ -214,17 +227,17 @@ impl Audit<'_> {
                 return wrong("names an object whose copies differ");
             }
         }
-        let (meta, _, body, _) = first.expect("there is a primary");
+        let (meta, name, body, _) = first.expect("there is a primary");
+        let key = (meta.database, name);
         if !meta.chunked {
-            return Ok(Vec::new());
+            return Ok((key, Vec::new()));
         }
         let words = body[8..].chunks_exact(8);
         let words = words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
-        words
-            .map(|word| {
-                Slot::from_word(word).ok_or_else(|| format!("{word:#x} in {word:?} is no chunk"))
-            })
-            .collect()
+        let chunks = words.map(|word| {
+            Slot::from_word(word).ok_or_else(|| format!("{word:#x} is no chunk's word"))
+        });
+        Ok((key, chunks.collect::<Result<_, _>>()?))
     }
 
     /// Objects of the living that were for stopped clients to free: those that

@@ -20,8 +20,39 @@ pub struct Summary {
     pub batches: u64,
     /// Virtual time that it took.
     pub virtual_ns: u64,
+    /// Operations that gave up after too many conflicts.
+    pub gave_up: u64,
+    /// How writers met.
+    pub conflicts: Conflicts,
     /// What memory held in the end.
     pub census: Census,
+}
+
+/// How the writers of a history met, summed over all clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Conflicts {
+    /// Rounds won by all votes, or by one CAS.
+    pub rule1: u64,
+    /// Rounds won by a majority.
+    pub rule2: u64,
+    /// Rounds won by the smallest word.
+    pub rule3: u64,
+    /// Rounds lost.
+    pub lost: u64,
+    /// Writes that another client committed.
+    pub helped: u64,
+    /// Writes committed for others.
+    pub helps: u64,
+    /// Inserts taken back.
+    pub abandoned: u64,
+    /// Operations that started again.
+    pub restarts: u64,
+    /// Cached words found out of date.
+    pub stale: u64,
+    /// Objects of which memory had another use since.
+    pub reclaimed: u64,
+    /// Keys removed because they had ended.
+    pub expired: u64,
 }
 
 /// What an audit found in good order.
@@ -75,11 +106,30 @@ impl Summary {
         self.torn_reads += other.torn_reads;
         self.batches += other.batches;
         self.virtual_ns += other.virtual_ns;
+        self.gave_up += other.gave_up;
+        self.conflicts.add(&other.conflicts);
         self.census.keys += other.census.keys;
         self.census.live += other.census.live;
         self.census.free += other.census.free;
         self.census.grace += other.census.grace;
         self.census.orphaned += other.census.orphaned;
+    }
+}
+
+impl Conflicts {
+    /// Adds another's.
+    pub fn add(&mut self, other: &Self) {
+        self.rule1 += other.rule1;
+        self.rule2 += other.rule2;
+        self.rule3 += other.rule3;
+        self.lost += other.lost;
+        self.helped += other.helped;
+        self.helps += other.helps;
+        self.abandoned += other.abandoned;
+        self.restarts += other.restarts;
+        self.stale += other.stale;
+        self.reclaimed += other.reclaimed;
+        self.expired += other.expired;
     }
 }
 

@@ -11,7 +11,7 @@ mod stage;
 mod subject;
 
 pub use audit::{Living, audit};
-pub use failure::{Census, Failure, Fault, Summary};
+pub use failure::{Census, Conflicts, Failure, Fault, Summary};
 pub use plan::{ClientPlan, Plan, Scenario, Task};
 pub use runner::{Inspect, Opened, Stage, run_with};
 pub use stage::{SimStore, geometry, run_history, stage};

@@ -21,6 +21,8 @@ pub struct Scenario {
     pub expiry: Option<Expiry>,
     /// Are some values so large that they are cut into chunks?
     pub large: bool,
+    /// How many histories in a hundred are mostly of keys that come and go.
+    pub churn_percent: u64,
     /// Do clients scan?
     pub scans: bool,
     /// Keep a trace.
@@ -37,6 +39,7 @@ impl Default for Scenario {
             stops_percent: 50,
             expiry: Some(Expiry::AsJudged),
             large: true,
+            churn_percent: 25,
             scans: true,
             trace: false,
         }
@@ -63,6 +66,8 @@ pub struct ClientPlan {
     pub tasks: Vec<(u64, Task)>,
     /// It stops in this task, so many steps after its beginning.
     pub stop: Option<(usize, u64)>,
+    /// All that it does takes so many times as long.
+    pub slowness: u64,
     /// It is in the background this often.
     pub tick_ns: u64,
     /// Its own chance.
@@ -107,8 +112,10 @@ impl Plan {
         let range = |rng: &mut Rng, of: &RangeInclusive<u64>| rng.between(*of.start(), *of.end());
         let replicas = range(&mut rng, &scenario.replicas) as u8;
         let nodes = u16::from(replicas) + rng.below(2) as u16;
-        let keys = (0..range(&mut rng, &scenario.keys)).map(|n| format!("k{n}").into_bytes());
-        let keys: Vec<Vec<u8>> = keys.collect();
+        let churn = rng.percent(scenario.churn_percent);
+        let more_keys = if churn { 3 } else { 0 };
+        let keys = range(&mut rng, &scenario.keys) + more_keys;
+        let keys: Vec<Vec<u8>> = (0..keys).map(|n| format!("k{n}").into_bytes()).collect();
         let within_lines = rng.percent(70);
         let settings = Settings {
             delays: Delays::drawn(&mut rng),
@@ -122,7 +129,8 @@ impl Plan {
         let with_stops = rng.percent(scenario.stops_percent);
         let mut stops_left = if with_stops { rng.between(1, (clients - 1).min(2)) } else { 0 };
         let block_bytes = rng.pick(&[1024, 2048, 4096]);
-        let style = Style::drawn(&mut rng, scenario, block_bytes);
+        let style = Style::drawn(&mut rng, scenario, block_bytes, churn);
+        let slow_percent = rng.pick(&[0, 0, 25]);
         let tick_ns = rng.pick(&[10_000, 30_000, 100_000, 1_000_000]);
         let think_ns = rng.pick(&[1, 2_000, 20_000]);
         let plans = (0..clients).map(|number| {
@@ -139,7 +147,8 @@ impl Plan {
                 (own.below(count as u64) as usize, own.between(1, own.clone().pick(&[4, 12, 40])))
             });
             let joins_at_ns = if own.percent(20) { own.below(200_000) } else { own.below(2_000) };
-            ClientPlan { joins_at_ns, tasks, stop, tick_ns, rng: own }
+            let slowness = if own.percent(slow_percent) { own.between(3, 30) } else { 1 };
+            ClientPlan { joins_at_ns, tasks, stop, slowness, tick_ns, rng: own }
         });
         let clients = plans.collect();
         Self {
@@ -151,7 +160,7 @@ impl Plan {
             clock,
             expiry: scenario.expiry.unwrap_or(Expiry::AtOnce),
             block_bytes,
-            data_regions: rng.pick(&[2, 3, 4]),
+            data_regions: rng.pick(&[1, 2, 3, 4]),
             groups: rng.pick(&[2, 2, 3]),
             hash_seed: rng.word(),
             ended_at_ns: (ends_within_ms(&clock) + 2) * clock.ns_per_ms,
@@ -178,9 +187,12 @@ fn ends_within_ms(clock: &WallClock) -> u64 {
 }
 
 impl Style {
-    fn drawn(rng: &mut Rng, scenario: &Scenario, block_bytes: u64) -> Self {
+    fn drawn(rng: &mut Rng, scenario: &Scenario, block_bytes: u64, churn: bool) -> Self {
         // A few kinds at a time, so that the same kinds meet; at times all.
-        let kinds = if rng.percent(30) {
+        let kinds = if churn {
+            // Keys come and go, so that they meet in each other's slots.
+            vec![0, 1, 2, 2, 3, 6]
+        } else if rng.percent(30) {
             (0..KINDS).collect()
         } else {
             let mut kinds: Vec<u8> =

@@ -1,6 +1,6 @@
 //! What happened in a history, as it happens, and the verdict on it.
 
-use super::failure::{Census, Fault, Summary};
+use super::failure::{Census, Conflicts, Fault, Summary};
 use super::plan::Plan;
 use super::subject::Subject;
 use crate::keyspec::{Answer, Command, KeySpec, Operation, Stamps};
@@ -23,6 +23,7 @@ pub(super) struct Record<S> {
     stamps: RefCell<Stamps>,
     pub(super) subjects: RefCell<Vec<Option<Rc<S>>>>,
     pub(super) ticks: Vec<Cell<u64>>,
+    pub(super) gave_up: Cell<u64>,
     /// Background work is to end.
     pub(super) resting: Cell<bool>,
     pub(super) finished: RefCell<BTreeSet<u32>>,
@@ -40,6 +41,7 @@ impl<S: Subject> Record<S> {
             stamps: RefCell::default(),
             subjects: RefCell::new((0..clients).map(|_| None).collect()),
             ticks: (0..clients).map(|_| Cell::new(0)).collect(),
+            gave_up: Cell::new(0),
             resting: Cell::new(false),
             finished: RefCell::default(),
             fault: RefCell::default(),
@@ -95,10 +97,12 @@ impl<S: Subject> Record<S> {
 
     /// The answer that stands for an error, unless it is one that must not be.
     pub(super) fn excuse(&self, client: u32, command: &Command, error: Error) -> Option<Answer> {
-        let writes = !matches!(command, Command::Get | Command::Delete | Command::GetDelete);
         match error {
-            Error::Full if writes => Some(Answer::Refused),
-            Error::Conflict { .. } => None,
+            Error::Full if *command != Command::Get => Some(Answer::Refused),
+            Error::Conflict { .. } => {
+                self.gave_up.set(self.gave_up.get() + 1);
+                None
+            }
             _ => {
                 self.fail(Fault::Error(format!("client {client}: {command:?}: {error}")));
                 None
@@ -138,7 +142,11 @@ impl<S: Subject> Record<S> {
         };
         let subjects = self.subjects.borrow();
         let stopped = |client: &usize| self.pool.is_stopped(*client as u32);
+        let mut conflicts = Conflicts::default();
+        subjects.iter().flatten().for_each(|subject| conflicts.add(&subject.conflicts()));
         Summary {
+            conflicts,
+            gave_up: self.gave_up.get(),
             operations: calls.len() as u64,
             unanswered: count(|op| op.answer.is_none()),
             refused: count(|op| op.answer == Some(Answer::Refused)),

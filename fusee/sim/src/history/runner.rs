@@ -4,7 +4,7 @@ use super::failure::{Census, Failure, Fault, Summary};
 use super::plan::{ClientPlan, Plan, Scenario, Task};
 use super::record::Record;
 use super::subject::Subject;
-use crate::{Control, Ended, Executor, Group, Nodes, SimEnv, SimFabric, SimPool};
+use crate::{Control, Ended, Executor, Group, Meddler, Nodes, SimEnv, SimFabric, SimPool};
 use fusee_layout::Geometry;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,6 +22,8 @@ pub struct Stage<S> {
     pub control: Box<dyn Control>,
     /// The pool's geometry, if it has one: it names places in traces.
     pub geometry: Option<Geometry>,
+    /// Who changes, between clients and memory, what they do or see.
+    pub meddler: Option<Box<dyn Meddler>>,
     /// Makes a client.
     pub open: Box<dyn Fn(SimFabric, SimEnv) -> Opened<S>>,
     /// Looks at the pool, and at the clients that live, once all is at rest.
@@ -33,8 +35,9 @@ pub type Inspect<S> = dyn Fn(&SimPool, &[Option<Rc<S>>]) -> Result<Census, Strin
 
 /// Virtual time within which a history must end.
 const DEADLINE_NS: u64 = 5_000_000_000;
-/// Rounds of background work until everything is at rest.
-const TICKS_TO_REST: u64 = 12;
+/// Rounds of background work of every client until what one does has reached
+/// the others: an owner looks at four of its blocks in each.
+const TICKS_TO_REST: u64 = 6;
 
 /// Plays the plan of a seed on the stage that `build` makes for it.
 ///
@@ -51,6 +54,9 @@ pub fn run_with<S: Subject + 'static>(
     let executor = Executor::new();
     let pool =
         SimPool::new(executor.sim(), stage.nodes, stage.control, plan.settings, plan.rng.clone());
+    if let Some(meddler) = stage.meddler {
+        pool.meddle(meddler);
+    }
     if scenario.trace {
         pool.trace(stage.geometry.clone());
     }
@@ -82,6 +88,7 @@ fn play<S: Subject + 'static>(
         let mut rng = client.rng.clone();
         let env = SimEnv::new(executor.sim(), plan.clock, rng.fork());
         let opened = open(pool.fabric(number), env);
+        pool.slow_down(number, client.slowness);
         let task = live(record.clone(), number, client.clone(), opened);
         executor.sim().spawn(Group(number), task);
     }
@@ -100,14 +107,20 @@ fn play<S: Subject + 'static>(
     if executor.block_on(2 * DEADLINE_NS, last_look).is_none() {
         return Err(Fault::Hang("the last reads do not end".to_owned()));
     }
-    // Then only the background goes on, and at last not even that.
-    let goal: Vec<u64> = record.ticks.iter().map(|ticks| ticks.get() + TICKS_TO_REST).collect();
-    let rested = |client: u32| {
-        record.fault.borrow().is_some()
-            || pool.is_stopped(client)
-            || record.ticks[client as usize].get() >= goal[client as usize]
-    };
-    let ended = executor.run(3 * DEADLINE_NS, || (0..clients).all(rested));
+    // Then only the background goes on: all that is to be freed is noted, then
+    // found by its owners, then reusable; and at last not even that.
+    let mut ended = Ended::Done;
+    for _ in ["noted", "found", "reusable"] {
+        let ticks = record.ticks.iter().map(|ticks| ticks.get() + TICKS_TO_REST);
+        let goal: Vec<u64> = ticks.collect();
+        ended = executor.run(3 * DEADLINE_NS, || {
+            let rested = |client: u32| {
+                let ticks = record.ticks[client as usize].get();
+                pool.is_stopped(client) || ticks >= goal[client as usize]
+            };
+            record.fault.borrow().is_some() || (0..clients).all(rested)
+        });
+    }
     record.resting.set(true);
     if ended != Ended::Done || executor.run(4 * DEADLINE_NS, || false) != Ended::Idle {
         return Err(Fault::Hang("background work does not end".to_owned()));

@@ -1,7 +1,7 @@
 //! The stage on which the real store plays.
 
 use super::audit::{Living, audit};
-use super::failure::{Census, Failure, Summary};
+use super::failure::{Census, Conflicts, Failure, Summary};
 use super::plan::{Plan, Scenario};
 use super::runner::{Stage, run_with};
 use super::subject::Subject;
@@ -33,6 +33,7 @@ pub fn stage(plan: &Plan) -> Stage<SimStore> {
         nodes,
         control: Box::new(control),
         geometry: Some((*geometry).clone()),
+        meddler: None,
         open: Box::new(move |fabric, env| {
             let geometry = opened.clone();
             let config = StoreConfig { index_cache_entries: CACHE_ENTRIES };
@@ -57,7 +58,11 @@ fn inspect(
         .flatten()
         .map(|store| Living { client: store.client(), blocks: store.audit() })
         .collect();
-    audit(geometry, &pool.nodes(), &living, &pool.moves())
+    let census = audit(geometry, &pool.nodes(), &living, &pool.moves())?;
+    if stores.iter().all(Option::is_some) && census.grace > 0 {
+        return Err(format!("{} objects wait, though nobody holds them up", census.grace));
+    }
+    Ok(census)
 }
 
 /// The pool of a plan: an index in which the keys meet, blocks of a few objects.
@@ -132,6 +137,23 @@ impl Subject for SimStore {
 
     async fn maintain(&self) -> Result<(), Error> {
         Store::maintain(self).await.map(|_| ())
+    }
+
+    fn conflicts(&self) -> Conflicts {
+        let stats = self.stats();
+        Conflicts {
+            rule1: stats.rule1.get(),
+            rule2: stats.rule2.get(),
+            rule3: stats.rule3.get(),
+            lost: stats.lost.get(),
+            helped: stats.helped.get(),
+            helps: stats.helps.get(),
+            abandoned: stats.abandoned.get(),
+            restarts: stats.restarts.get(),
+            stale: stats.index_stale.get(),
+            reclaimed: stats.reclaimed.get(),
+            expired: stats.expired.get(),
+        }
     }
 
     fn batches(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! What is put to the test: anything with the operations of a store.
 
+use super::failure::Conflicts;
 use fusee::{Decision, Entry, Error, Key};
 
 /// A client of keys, as the simulator drives it. Each method is the store's.
@@ -44,6 +45,11 @@ pub trait Subject {
 
     /// Does what is due in the background.
     async fn maintain(&self) -> Result<(), Error>;
+
+    /// How it met others so far.
+    fn conflicts(&self) -> Conflicts {
+        Conflicts::default()
+    }
 
     /// Round trips so far.
     fn batches(&self) -> u64;

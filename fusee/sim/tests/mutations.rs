@@ -1,0 +1,311 @@
+//! Would the simulator notice if the protocol lacked a step? A meddler between
+//! clients and memory takes each step away; histories must fail for it.
+
+use fusee_fabric::Verb;
+use fusee_layout::{COMBINED_BYTES, Geometry, Member, NodeAddress, RECORD_BYTES, Slot};
+use fusee_sim::history::{Failure, Plan, Scenario, geometry, run_with, stage};
+use fusee_sim::{Meddler, Meddling, Seen, address_of};
+use std::collections::HashMap;
+
+/// The first failure of real stores with this meddler within so many seeds.
+fn first_failure<M: Meddler + 'static>(
+    scenario: &Scenario,
+    seeds: u64,
+    meddler: impl Fn(Places) -> M,
+) -> Option<Failure> {
+    std::panic::set_hook(Box::new(|_| {}));
+    (0..seeds).find_map(|seed| {
+        let build = |plan: &Plan| {
+            let mut stage = stage(plan);
+            stage.meddler = Some(Box::new(meddler(Places::new(geometry(plan)))));
+            stage
+        };
+        run_with(seed, scenario, build).err()
+    })
+}
+
+#[track_caller]
+fn is_noticed<M: Meddler + 'static>(
+    scenario: &Scenario,
+    seeds: u64,
+    meddler: impl Fn(Places) -> M,
+) {
+    let failure = first_failure(scenario, seeds, meddler);
+    let failure = failure.expect("the missing step goes unnoticed");
+    println!("noticed: {failure}");
+}
+
+fn with_backups() -> Scenario {
+    Scenario { replicas: 2..=4, ..Scenario::default() }
+}
+
+/// Tells meddlers what a place is.
+struct Places {
+    geometry: Geometry,
+    /// Who wrote an object first: its owner.
+    owners: HashMap<u64, u32>,
+}
+
+impl Places {
+    fn new(geometry: Geometry) -> Self {
+        Self { geometry, owners: HashMap::new() }
+    }
+
+    /// Which copy of the index a place is in: 0 is the primary.
+    fn index_copy(&self, at: NodeAddress) -> Option<usize> {
+        let (address, copy) = address_of(&self.geometry, at)?;
+        (address.get() < self.geometry.params.region_bytes).then_some(copy)
+    }
+
+    /// The object that starts at a place.
+    fn object(&self, at: NodeAddress) -> Option<u64> {
+        let (address, _) = address_of(&self.geometry, at)?;
+        self.geometry.block_of(address)?;
+        Some(address.get())
+    }
+
+    /// Notes who writes which object.
+    fn note(&mut self, verb: &Seen, written: &[u64]) {
+        if written.len() * 8 > RECORD_BYTES
+            && let Some(object) = self.object(verb.at)
+        {
+            self.owners.insert(object, verb.client);
+        }
+    }
+
+    fn is_own(&self, verb: &Seen, word: Slot) -> bool {
+        self.owners.get(&word.address().get()) == Some(&verb.client)
+    }
+
+    fn is_bucket_read(verb: &Seen) -> bool {
+        matches!(verb.verb, Verb::Read(span) if span.bytes() == COMBINED_BYTES)
+    }
+}
+
+#[test]
+fn the_meddling_itself_fails_nothing() {
+    struct Nothing;
+    impl Meddler for Nothing {}
+    assert_eq!(first_failure(&Scenario::default(), 300, |_| Nothing), None);
+}
+
+/// DELETE writes 0 where it should write its tombstone.
+struct DeletesWriteZero(Places);
+
+impl DeletesWriteZero {
+    fn zeroed(word: u64) -> u64 {
+        let tombstone = Slot::from_word(word).is_some_and(|slot| slot.is_tombstone());
+        if tombstone { 0 } else { word }
+    }
+}
+
+impl Meddler for DeletesWriteZero {
+    fn execute(&mut self, verb: &Seen, _word: u64) -> Meddling {
+        match verb.verb {
+            Verb::Cas { expected, new } if self.0.index_copy(verb.at).is_some() => {
+                Meddling::Cas { expected: Self::zeroed(expected), new: Self::zeroed(new) }
+            }
+            _ => Meddling::Execute,
+        }
+    }
+
+    /// A client that finds 0 where its tombstone should be takes that for it.
+    fn found(&mut self, verb: &Seen, word: u64) -> u64 {
+        match verb.verb {
+            Verb::Cas { expected, .. } if word == Self::zeroed(expected) => expected,
+            _ => word,
+        }
+    }
+}
+
+#[test]
+fn a_delete_that_writes_zero_is_noticed() {
+    is_noticed(&with_backups(), 3000, DeletesWriteZero);
+}
+
+/// The first backup never shows a rival.
+struct NoDuplicateCheck(Places);
+
+impl Meddler for NoDuplicateCheck {
+    fn read(&mut self, verb: &Seen, words: &mut [u64]) {
+        if Places::is_bucket_read(verb) && self.0.index_copy(verb.at) == Some(1) {
+            words.fill(0);
+        }
+    }
+}
+
+#[test]
+fn a_missing_duplicate_check_is_noticed() {
+    is_noticed(&with_backups(), 3000, NoDuplicateCheck);
+}
+
+/// The duplicate check sees live rivals but no delete in progress.
+struct NoTombstonesInCheck(Places);
+
+impl Meddler for NoTombstonesInCheck {
+    fn read(&mut self, verb: &Seen, words: &mut [u64]) {
+        if Places::is_bucket_read(verb) && self.0.index_copy(verb.at) == Some(1) {
+            let tombstone = |word: &u64| Slot::from_word(*word).is_some_and(|s| s.is_tombstone());
+            words.iter_mut().filter(|word| tombstone(word)).for_each(|word| *word = 0);
+        }
+    }
+}
+
+#[test]
+fn a_duplicate_check_blind_for_deletes_in_progress_is_noticed() {
+    is_noticed(&with_backups(), 30_000, NoTombstonesInCheck);
+}
+
+/// The duplicate check's READ overtakes the vote that it should follow.
+struct NoFence;
+
+impl Meddler for NoFence {
+    fn keeps_fence(&mut self, _verb: &Seen) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_missing_fence_is_noticed_with_backups() {
+    is_noticed(&with_backups(), 3000, |_| NoFence);
+}
+
+#[test]
+fn a_missing_fence_is_noticed_without_backups() {
+    let alone = Scenario { replicas: 1..=1, ..Scenario::default() };
+    is_noticed(&alone, 3000, |_| NoFence);
+}
+
+/// A helper sees no rival of the insert that it helps.
+struct HelpsUnchecked(Places);
+
+impl Meddler for HelpsUnchecked {
+    fn read(&mut self, verb: &Seen, words: &mut [u64]) {
+        // The owner's check is fenced, the helper's is not.
+        let check = Places::is_bucket_read(verb) && self.0.index_copy(verb.at) == Some(1);
+        if check && !verb.fenced {
+            words.fill(0);
+        }
+    }
+}
+
+#[test]
+fn a_helper_that_does_not_check_is_noticed() {
+    is_noticed(&with_backups(), 30_000, HelpsUnchecked);
+}
+
+/// Nobody finds a commit record of his own.
+struct HidesOwnRecord(Places);
+
+impl Meddler for HidesOwnRecord {
+    fn post(&mut self, verb: &Seen, written: &mut [u64]) {
+        self.0.note(verb, written);
+    }
+
+    fn read(&mut self, verb: &Seen, words: &mut [u64]) {
+        let own = self.0.object(verb.at).and_then(|object| self.0.owners.get(&object));
+        if own == Some(&verb.client) && words.len() == 4 {
+            words[0] = 0;
+            words[1] &= !0xff;
+        }
+    }
+}
+
+#[test]
+fn not_reading_the_own_record_is_noticed() {
+    is_noticed(&with_backups(), 3000, HidesOwnRecord);
+}
+
+/// The primary moves without a commit record before it.
+struct NoRecord(Places);
+
+impl Meddler for NoRecord {
+    fn execute(&mut self, verb: &Seen, _word: u64) -> Meddling {
+        match verb.verb {
+            Verb::Write(span)
+                if span.bytes() == RECORD_BYTES && self.0.object(verb.at).is_some() =>
+            {
+                Meddling::Pretend(0)
+            }
+            _ => Meddling::Execute,
+        }
+    }
+}
+
+#[test]
+fn a_missing_commit_record_is_noticed() {
+    is_noticed(&with_backups(), 3000, NoRecord);
+}
+
+/// A backup that lags behind an abandonment stays as it is; the vote there
+/// counts for the abandoned word.
+struct NoRepair(Places);
+
+impl Meddler for NoRepair {
+    fn post(&mut self, verb: &Seen, written: &mut [u64]) {
+        self.0.note(verb, written);
+    }
+
+    fn execute(&mut self, verb: &Seen, word: u64) -> Meddling {
+        let Verb::Cas { expected, new } = verb.verb else { return Meddling::Execute };
+        let (Some(expected), Some(new)) = (Slot::from_word(expected), Slot::from_word(new)) else {
+            return Meddling::Execute;
+        };
+        let repair = expected.is_live() && expected.tombstone() == new;
+        if repair && !self.0.is_own(verb, expected) && word == expected.word() {
+            return Meddling::Pretend(word);
+        }
+        Meddling::Execute
+    }
+}
+
+#[test]
+fn a_backup_that_is_not_repaired_is_noticed() {
+    is_noticed(&with_backups(), 30_000, NoRepair);
+}
+
+/// A loser never moves the primary for the winner.
+struct NoHelp(Places);
+
+impl Meddler for NoHelp {
+    fn post(&mut self, verb: &Seen, written: &mut [u64]) {
+        self.0.note(verb, written);
+    }
+
+    fn execute(&mut self, verb: &Seen, _word: u64) -> Meddling {
+        let Verb::Cas { expected, new } = verb.verb else { return Meddling::Execute };
+        let other = Slot::from_word(new).is_some_and(|new| !self.0.is_own(verb, new));
+        if other && self.0.index_copy(verb.at) == Some(0) {
+            return Meddling::Pretend(expected);
+        }
+        Meddling::Execute
+    }
+}
+
+#[test]
+fn a_stopped_winner_that_nobody_helps_is_noticed() {
+    let failure = first_failure(&with_backups(), 3000, NoHelp).expect("somebody waits for ever");
+    println!("noticed: {failure}");
+}
+
+/// Everybody else's quiescent counter seems to run ahead: memory is used again
+/// at once.
+struct NoGrace(Places, u64);
+
+impl Meddler for NoGrace {
+    fn read(&mut self, verb: &Seen, words: &mut [u64]) {
+        let members = Geometry::member_at(0)..Geometry::directory_at(&self.0.geometry.params);
+        if members.contains(&verb.at.offset)
+            && words.len() * 8 == Member::TICK_BYTES
+            && words[0] > 0
+        {
+            self.1 += 10;
+            words[1] = self.1;
+        }
+    }
+}
+
+#[test]
+fn memory_reused_without_grace_is_noticed() {
+    is_noticed(&Scenario::default(), 3000, |places| NoGrace(places, 0));
+}
