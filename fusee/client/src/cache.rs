@@ -85,9 +85,8 @@ impl IndexCache {
     pub(crate) fn peek(&self, hash: KeyHash) -> Option<Cached> {
         let (set, tag) = self.position(hash)?;
         let set = &self.sets[set];
-        let way = (0..WAYS).find(|&w| {
-            set.tags[w] == tag && set.words[w] >> 56 == u64::from(hash.fingerprint())
-        })?;
+        let way = (0..WAYS)
+            .find(|&w| set.tags[w] == tag && set.words[w] >> 56 == u64::from(hash.fingerprint()))?;
         let word = Slot::from_word(set.words[way]).filter(|word| word.is_live())?;
         Some(Cached { at: Address::new(set.slots[way]), word })
     }

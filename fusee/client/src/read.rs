@@ -64,7 +64,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// Reads many keys and hands each result over, in the order of `keys`.
     ///
     /// 1 round trip if all are cached, 2 if not; one more for values beyond the
-    /// largest size class.
+    /// largest size class; a value whose time has come is removed first.
     pub async fn read(
         &self,
         keys: &[Key<'_>],
@@ -87,8 +87,17 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let now_ms = self.env.now_ms();
         for (number, reading) in scratch.readings.iter().enumerate() {
             match reading.step {
+                Step::Found(found) if is_over(&found.meta, now_ms) => {
+                    let mut value = Vec::new();
+                    let left = self.remove_over(keys[number], &mut value).await;
+                    let entry = left.map(|left| {
+                        let (kind, expires_at_ms) = left?;
+                        Some(Entry { value: &value, kind, expires_at_ms })
+                    });
+                    each(number, entry);
+                }
                 Step::Found(found) => {
-                    self.hand_over(number, &scratch, found, now_ms, &mut each).await;
+                    self.hand_over(number, &scratch, found, &mut each).await;
                 }
                 Step::Failed(error) => each(number, Err(error)),
                 _ => each(number, Ok(None)),
@@ -126,12 +135,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
         number: usize,
         scratch: &Scratch,
         found: Found,
-        now_ms: u64,
         each: &mut impl FnMut(usize, Result<Option<Entry<'_>>, Error>),
     ) {
-        if is_over(&found.meta, now_ms) {
-            return each(number, Ok(None));
-        }
         let bytes = scratch.batches[found.batch].bytes(found.object);
         let body = match bytes {
             Ok(bytes) => &bytes[found.body_at..found.body_end],

@@ -105,7 +105,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
             batch = self.fabric.run(batch).await;
             let mut torn = false;
             let mut found = None;
-            for ((at, word), object) in view.candidates(fingerprint).zip(batch.tickets().skip(first)) {
+            for ((at, word), object) in
+                view.candidates(fingerprint).zip(batch.tickets().skip(first))
+            {
                 match of_key(&batch, object, at, word, key, aim.whole)? {
                     Some(of_key) => found = Some(of_key),
                     None if aim.whole => {

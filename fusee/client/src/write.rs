@@ -129,21 +129,26 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 }
                 sought => sought?,
             };
-            let Some(found) = sought.found.filter(|f| !is_over(&f.meta, self.env.now_ms())) else {
+            let Some(found) = sought.found else {
                 self.fabric.recycle(sought.batch);
                 if let Some(unused) = draft {
                     self.release_lost(&unused);
                 }
                 return Ok(false);
             };
+            // It goes in any case, see `update`, but it was not there any more.
+            let over = is_over(&found.meta, self.env.now_ms());
             let mine = draft.expect("a candidate was read along with a record's WRITE");
             let placed = self.place_on(key, &sought, &found, &mine).await;
             self.fabric.recycle(sought.batch);
             match self.settle(hash, placed?, &mine) {
-                Settled::Won => return Ok(true),
+                Settled::Won => {
+                    self.stats.expired.add(u64::from(over));
+                    return Ok(!over);
+                }
                 Settled::Lost(existed) => {
                     self.release_lost(&mine);
-                    return Ok(existed);
+                    return Ok(existed && !over);
                 }
                 Settled::Again(again) => {
                     if again.offered {
@@ -162,17 +167,49 @@ impl<F: Fabric, E: Env> Store<F, E> {
     ///
     /// The round trips of a read, 1 for the object, and those of the round: 1 for
     /// r = 1 (2 for an insert), 3 for r >= 2.
+    ///
+    /// Whoever finds that a value's time has come removes it before it says that
+    /// the key is absent. Otherwise a write that read the value while it was
+    /// live, and lets it live on (PERSIST), could still commit after that.
     pub async fn update(
         &self,
         key: Key<'_>,
         mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Decision,
     ) -> Result<(), Error> {
         let mut value = Vec::new();
-        self.update_raw(key, &mut value, |current, value, now_ms| {
-            let current = current.filter(|e| e.expires_at_ms.is_none_or(|at| at > now_ms));
-            decide(current, value)
-        })
-        .await
+        let (mut kept, mut removes) = (false, false);
+        let updated = self.update_raw(key, &mut value, |current, value, now_ms| {
+            let over = current.is_some_and(|e| is_over_at(&e, now_ms));
+            let decision = decide(current.filter(|_| !over), value);
+            kept = decision == Decision::Keep;
+            removes = kept && over;
+            if removes { Decision::Delete } else { decision }
+        });
+        match updated.await {
+            Ok(()) if removes => self.stats.expired.add(1),
+            // A pool too full for a removal: the answer holds until memory comes back.
+            Err(Error::Full) if kept => {}
+            updated => return updated,
+        }
+        Ok(())
+    }
+
+    /// The entry of a key whose value was found to be over: none, once that
+    /// value is removed; the new one, if there is one by now. `value` holds it.
+    pub(crate) async fn remove_over(
+        &self,
+        key: Key<'_>,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<(Kind, Option<u64>)>, Error> {
+        let mut found = None;
+        let removed = self.update(key, |current, _| {
+            found = current.map(|e| (e.kind, e.expires_at_ms));
+            value.clear();
+            value.extend_from_slice(current.map_or(&[], |e| e.value));
+            Decision::Keep
+        });
+        removed.await?;
+        Ok(found)
     }
 
     /// As [`Self::update`], but `decide` sees an entry whose time has come, too.
@@ -190,7 +227,11 @@ impl<F: Fabric, E: Env> Store<F, E> {
             let pin = self.epochs.pin();
             let batch = self.fabric.batch();
             let aim = Aim { whole: true, delete: None };
+            let before_ms = self.env.now_ms();
             let sought = self.seek(key, hash, batch, aim).await?;
+            // What was found is live if it ends after it was read. Whether the
+            // new value has ended is asked of the time before: in between
+            // others may have acted on what was read.
             let now_ms = self.env.now_ms();
             value.clear();
             let whole = self.value_of(&sought).await?;
@@ -201,7 +242,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             };
             let mut decision = decide(current, value, now_ms);
             if let Decision::Replace { expires_at_ms: Some(at), .. } = decision
-                && at <= now_ms
+                && at <= before_ms
             {
                 decision = Decision::Delete;
             }
@@ -421,6 +462,10 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let count = &self.keys[usize::from(round.key.database)];
         count.set(count.get() - key_change(round));
     }
+}
+
+fn is_over_at(entry: &Entry<'_>, now_ms: u64) -> bool {
+    entry.expires_at_ms.is_some_and(|at| at <= now_ms)
 }
 
 fn key_change(round: &Round<'_>) -> i64 {
