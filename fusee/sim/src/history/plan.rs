@@ -262,7 +262,9 @@ mod tests {
             assert_eq!(plan, Plan::new(seed, &scenario));
             assert!(plan.clients.iter().any(|client| client.stop.is_none()));
             assert!(plan.clients.iter().any(|client| client.stop.is_some()));
-            assert!((3..=5).contains(&plan.clients.len()) && plan.nodes >= plan.replicas.into());
+            assert!(
+                (3..=5).contains(&plan.clients.len()) && plan.nodes >= u16::from(plan.replicas)
+            );
         }
     }
 }

@@ -9,7 +9,7 @@ const LINEARIZABLE: &str = "linearizable";
 const ONE_SLOT: &str = "at most one visible slot per key";
 const EQUAL_REPLICAS: &str = "replicas are equal at rest";
 const FREED_ONCE: &str = "objects are freed once";
-const NEVER_BLOCKED: &str = "one stopped client blocks nobody";
+const NEVER_BLOCKED: &str = "stopped clients block nobody";
 const NO_LIVELOCK: &str = "nobody starts again for ever";
 
 /// The scenario holds under `policy`.

@@ -148,7 +148,7 @@ pub const QUICK: &[Scenario] = &[
 
 /// What only a patient machine checks.
 pub const LONG: &[Scenario] = &[
-    Scenario::new("r1 set modify set set", &[SET, MODIFY, SET, SET], 1),
+    Scenario::new("r1 set modify set", &[SET, MODIFY, SET], 1).attempts(3),
     Scenario::new("r2 set set set, 3 attempts", &[SET, SET, SET], 2).attempts(3),
     Scenario::new("r2 live set del set modify", &[SET, DEL, SET, MODIFY], 2).live(),
     Scenario::new("r2 set set modify crash", &[SET, SET, MODIFY], 2).crashes(1),
