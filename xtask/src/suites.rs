@@ -20,6 +20,8 @@ pub(crate) struct Options {
     pub(crate) soak_seconds: u64,
     pub(crate) histories: u64,
     pub(crate) seed: u64,
+    /// Only the scenarios of the model that are checked in a minute or so.
+    pub(crate) quick_model: bool,
 }
 
 impl Options {
@@ -31,6 +33,7 @@ impl Options {
             soak_seconds: 60,
             histories: 2_000,
             seed: 1,
+            quick_model: true,
         }
     }
 }
@@ -47,8 +50,11 @@ pub(crate) const ALL: &[Suite] = &[
     },
     Suite {
         name: "model",
-        about: "the exhaustive model of the write protocol",
-        run: |_| program(built("model")?, HOUR).run(),
+        about: "the exhaustive model of the write protocol; small scenarios here",
+        run: |options| {
+            let quick: &[&str] = if options.quick_model { &["--quick"] } else { &[] };
+            program(built("model")?, 4 * HOUR).args(quick).run()
+        },
     },
     Suite {
         name: "resp",
