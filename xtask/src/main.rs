@@ -125,8 +125,8 @@ fn sim(rest: &[&str]) -> Result<ExitCode, String> {
 
 /// The benchmark prints its own results.
 fn bench(arguments: &[String]) -> Result<ExitCode, String> {
-    checks::build_programs()?;
-    run::program(&run::built("bench")?, run::HOUR).args(arguments).run()?;
+    checks::build_for_speed()?;
+    run::program(&run::built("release", "bench")?, run::HOUR).args(arguments).run()?;
     Ok(ExitCode::SUCCESS)
 }
 
