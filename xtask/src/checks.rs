@@ -4,6 +4,9 @@ use crate::needs;
 use crate::run::cargo;
 use crate::suites;
 
+/// The profile of all that is built for tests.
+pub(crate) const PROFILE: &str = "ci";
+
 pub(crate) fn formatting() -> Result<(), String> {
     cargo(&["fmt", "--all", "--check"]).run()
 }
@@ -11,13 +14,20 @@ pub(crate) fn formatting() -> Result<(), String> {
 /// Builds all that later steps run, once: packages chosen one by one would
 /// unify features differently and build their dependencies again.
 pub(crate) fn build() -> Result<(), String> {
-    cargo(&["build", "--release", "--workspace", "--all-targets"]).run()?;
-    cargo(&["test", "--release", "--workspace", "--no-run"]).args(&suites::test_targets()).run()
+    cargo(&["build", "--profile", PROFILE, "--workspace", "--all-targets"]).run()?;
+    cargo(&["test", "--profile", PROFILE, "--workspace", "--no-run"])
+        .args(&suites::test_targets())
+        .run()
 }
 
 /// Builds the programs alone.
 pub(crate) fn build_programs() -> Result<(), String> {
-    cargo(&["build", "--release", "--workspace", "--bins"]).run()
+    cargo(&["build", "--profile", PROFILE, "--workspace", "--bins"]).run()
+}
+
+/// Builds what the benchmark runs, as users build it.
+pub(crate) fn build_for_speed() -> Result<(), String> {
+    cargo(&["build", "--release", "--package", "gateway", "--package", "tests", "--bins"]).run()
 }
 
 pub(crate) fn lints() -> Result<(), String> {
@@ -42,5 +52,5 @@ pub(crate) fn deny() -> Result<(), String> {
 
 /// Unit, integration and documentation tests of every crate, without suites.
 pub(crate) fn unit_tests() -> Result<(), String> {
-    cargo(&["test", "--release", "--workspace", "--quiet"]).run()
+    cargo(&["test", "--profile", PROFILE, "--workspace", "--quiet"]).run()
 }

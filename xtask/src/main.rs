@@ -26,7 +26,8 @@ Development commands
   cargo xtask soak [--minutes N]    memory under random overwriting; 30 by default
   cargo xtask sim [--histories N] [--seed S]
                                     simulated histories, 100,000 by default
-  cargo xtask model                 the exhaustive model of the write protocol
+  cargo xtask model                 the exhaustive model of the write protocol, all
+                                    scenarios
   cargo xtask deny                  licences, bans and sources of dependencies
   cargo xtask help                  this page
 ";
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
             long(rest, "soak", "--minutes", 30, |o, n| o.soak_seconds = n * 60)
         }
         ["sim", ref rest @ ..] => sim(rest),
-        ["model"] => long(&[], "model", "", 0, |_, _| {}),
+        ["model"] => long(&[], "model", "", 0, |o, _| o.quick_model = false),
         ["deny"] => {
             Ok(Report::of(vec![Step::new("licences, bans, sources", checks::deny)]).print())
         }
@@ -124,8 +125,8 @@ fn sim(rest: &[&str]) -> Result<ExitCode, String> {
 
 /// The benchmark prints its own results.
 fn bench(arguments: &[String]) -> Result<ExitCode, String> {
-    checks::build_programs()?;
-    run::program(&run::built("bench")?, run::HOUR).args(arguments).run()?;
+    checks::build_for_speed()?;
+    run::program(&run::built("release", "bench")?, run::HOUR).args(arguments).run()?;
     Ok(ExitCode::SUCCESS)
 }
 

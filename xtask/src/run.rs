@@ -89,21 +89,22 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace")
 }
 
-/// The folder of built programs, which is our own.
-pub(crate) fn programs() -> PathBuf {
+/// Cargo's target folder; we lie in one of its profiles' folders.
+fn target() -> PathBuf {
     let own = std::env::current_exe().expect("Linux names the running program");
-    own.parent().expect("a program lies in a folder").to_path_buf()
+    let profile = own.parent().expect("a program lies in a folder");
+    profile.parent().expect("which lies in the target folder").to_path_buf()
 }
 
 /// A built program of this workspace.
-pub(crate) fn built(name: &str) -> Result<PathBuf, String> {
-    let path = programs().join(name);
+pub(crate) fn built(profile: &str, name: &str) -> Result<PathBuf, String> {
+    let path = target().join(profile).join(name);
     if path.exists() { Ok(path) } else { Err(format!("no package here builds a program {name:?}")) }
 }
 
 /// Where the suites keep what they install and leave behind.
 pub(crate) fn scratch(name: &str) -> PathBuf {
-    programs().parent().expect("release lies in target").join("suites").join(name)
+    target().join("suites").join(name)
 }
 
 /// Something with an outcome.

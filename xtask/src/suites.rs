@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::checks::PROFILE;
 use crate::needs;
 use crate::run::{HOUR, built, cargo, program};
 
@@ -20,6 +21,8 @@ pub(crate) struct Options {
     pub(crate) soak_seconds: u64,
     pub(crate) histories: u64,
     pub(crate) seed: u64,
+    /// Only the scenarios of the model that are checked in a minute or so.
+    pub(crate) quick_model: bool,
 }
 
 impl Options {
@@ -31,6 +34,7 @@ impl Options {
             soak_seconds: 60,
             histories: 2_000,
             seed: 1,
+            quick_model: true,
         }
     }
 }
@@ -42,13 +46,18 @@ pub(crate) const ALL: &[Suite] = &[
         about: "seeded histories on simulated memory nodes, each linearizable, no memory lost",
         run: |options| {
             let (histories, seed) = (options.histories.to_string(), options.seed.to_string());
-            program(built("sim")?, HOUR).args(&["--histories", &histories, "--seed", &seed]).run()
+            program(built(PROFILE, "sim")?, HOUR)
+                .args(&["--histories", &histories, "--seed", &seed])
+                .run()
         },
     },
     Suite {
         name: "model",
-        about: "the exhaustive model of the write protocol",
-        run: |_| program(built("model")?, HOUR).run(),
+        about: "the exhaustive model of the write protocol; small scenarios here",
+        run: |options| {
+            let quick: &[&str] = if options.quick_model { &["--quick"] } else { &[] };
+            program(built(PROFILE, "model")?, 4 * HOUR).args(quick).run()
+        },
     },
     Suite {
         name: "resp",
@@ -88,7 +97,7 @@ pub(crate) const ALL: &[Suite] = &[
         about: "memory under random overwriting; 60 s here, see cargo xtask soak",
         run: |options| {
             let seconds = options.soak_seconds.to_string();
-            program(built("soak")?, 4 * HOUR)
+            program(built(PROFILE, "soak")?, 4 * HOUR)
                 .args(&["--seconds", &seconds, "--server", &options.server])
                 .run()
         },
@@ -98,7 +107,7 @@ pub(crate) const ALL: &[Suite] = &[
         about: "random requests; 60 s here, see cargo xtask fuzz",
         run: |options| {
             let seconds = options.fuzz_seconds.to_string();
-            program(built("fuzz")?, 24 * HOUR)
+            program(built(PROFILE, "fuzz")?, 24 * HOUR)
                 .args(&["--seconds", &seconds, "--server", &options.server])
                 .run()
         },
@@ -129,19 +138,39 @@ pub(crate) fn test_targets() -> Vec<&'static str> {
 
 /// Runs one of [`test_targets`]; one test at a time, since each has a server.
 fn test_target(name: &str, options: &Options) -> Result<(), String> {
-    cargo(&["test", "--release", "--workspace", "--test", name, "--", "--test-threads", "1"])
-        .env("SUITE_SERVER", &options.server)
-        .run()
+    cargo(&[
+        "test",
+        "--profile",
+        PROFILE,
+        "--workspace",
+        "--test",
+        name,
+        "--",
+        "--test-threads",
+        "1",
+    ])
+    .env("SUITE_SERVER", &options.server)
+    .run()
 }
 
 fn sdk(options: &Options) -> Result<(), String> {
     needs::programs(&["redis-cli", "python3"])?;
     let python = needs::python_sdks()?;
     let node = needs::node_sdks(&python)?;
-    cargo(&["test", "--release", "--workspace", "--test", "sdk", "--", "--test-threads", "1"])
-        .env("SUITE_SERVER", &options.server)
-        .env("SUITE_PYTHON", &python)
-        .env("SUITE_NODE", &node.node)
-        .env("SUITE_NODE_FOLDER", &node.folder)
-        .run()
+    cargo(&[
+        "test",
+        "--profile",
+        PROFILE,
+        "--workspace",
+        "--test",
+        "sdk",
+        "--",
+        "--test-threads",
+        "1",
+    ])
+    .env("SUITE_SERVER", &options.server)
+    .env("SUITE_PYTHON", &python)
+    .env("SUITE_NODE", &node.node)
+    .env("SUITE_NODE_FOLDER", &node.folder)
+    .run()
 }
