@@ -37,9 +37,10 @@ impl Redis {
                      redis-server, or name the program in REDIS_SERVER"
                 )
             });
+        let redis = Self { child, address };
         for _ in 0..500 {
             if TcpStream::connect(address).is_ok() {
-                return Self { child, address };
+                return redis;
             }
             pause(Duration::from_millis(20));
         }
@@ -301,7 +302,7 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
             }
         }
         "select" => {
-            out.push(random.choose(&["0", "0", "0", "1", "16", "-1", "x", "99999999999"]).into())
+            out.push(random.choose(&["0", "0", "0", "1", "16", "-1", "x", "99999999999"]).into());
         }
         "scan" => {
             // All keys in one call, so that the order of buckets does not show;
@@ -317,7 +318,7 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
         }
         "auth" => out.extend([random.choose(&["default", "nobody"]).into(), random.value()]),
         "config|get" => {
-            out.push(random.choose(&["save", "appendonly", "nothing", "databases"]).into())
+            out.push(random.choose(&["save", "appendonly", "nothing", "databases"]).into());
         }
         "client|what" => {}
         _ => {}
@@ -357,7 +358,9 @@ fn options(random: &mut Random, out: &mut Vec<Vec<u8>>, names: &[&str]) {
             ),
             "exat" => out.push(random.moment()),
             "pxat" => {
-                out.push(random.choose(&["33177117420123", "33177117420500", "1", "0", "z"]).into())
+                out.push(
+                    random.choose(&["33177117420123", "33177117420500", "1", "0", "z"]).into(),
+                );
             }
             _ => {}
         }
