@@ -256,6 +256,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_failed_read_is_one_error_and_its_neighbours_stay() {
+        let keys = |read, keys| Gathered { read, keys, range: (0, 0) };
+        let gathered = [
+            keys(Read::Get, 1),
+            keys(Read::MGet, 3),
+            keys(Read::GetRange, 0),
+            keys(Read::Exists, 2),
+        ];
+        let mut reply = Reply::default();
+        let mut answers = Answers::new(&gathered, &mut reply, || 0);
+        let entry = Entry { value: b"v", kind: Kind::String, expires_at_ms: None };
+        answers.take(Ok(Some(entry)));
+        answers.take(Ok(Some(entry)));
+        answers.take(Err(Error::NodeDown { node: 3 }));
+        answers.take(Ok(Some(entry)));
+        answers.take(Ok(None));
+        answers.take(Ok(Some(entry)));
+        let (lookups, left) = answers.end();
+        assert_eq!((lookups.hits, lookups.misses, left), (4, 2, 0));
+        let text = String::from_utf8(reply.into_bytes()).expect("text");
+        assert_eq!(
+            text,
+            "$1\r\nv\r\n\
+             -ERR memory node 3 does not answer; a write may or may not have been applied, \
+             read before trying again\r\n\
+             -ERR value is not an integer or out of range\r\n:1\r\n"
+        );
+    }
+
+    #[test]
     fn ttl_rounds_to_the_nearest_second() {
         for (left, seconds) in [(1400, 1), (400, 0), (500, 1), (10_000, 10), (9_600, 10)] {
             assert_eq!(time(Read::Ttl, Some(Some(5_000 + left)), 5_000), seconds);
