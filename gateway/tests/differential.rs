@@ -10,7 +10,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Client, Gateway, encode};
+use common::{Client, Gateway, config, encode};
+use gateway::config::Config;
 
 const ROUNDS: u64 = 400;
 const COMMANDS_PER_ROUND: u64 = 25;
@@ -397,9 +398,8 @@ fn is_alike(name: &[u8], one: &str, other: &str) -> bool {
     }
 }
 
-fn same_replies(resp3: bool, seed: u64) {
+fn same_replies(gateway: &Gateway, resp3: bool, seed: u64) {
     let redis = Redis::start();
-    let gateway = Gateway::start();
     let mut random = Random(seed);
     for round in 0..ROUNDS {
         let mut theirs = Client::connect(redis.address);
@@ -432,12 +432,19 @@ fn same_replies(resp3: bool, seed: u64) {
 
 #[test]
 fn replies_in_resp2_are_redis_replies() {
-    same_replies(false, 1);
+    same_replies(&Gateway::start(), false, 1);
 }
 
 #[test]
 fn replies_in_resp3_are_redis_replies() {
-    same_replies(true, 2);
+    same_replies(&Gateway::start(), true, 2);
+}
+
+#[test]
+fn replies_over_the_store_are_redis_replies() {
+    same_replies(&Gateway::over_the_store(&config()), false, 5);
+    let config = Config { replicas: 2, memory_nodes: 2, ..config() };
+    same_replies(&Gateway::over_the_store(&config), true, 6);
 }
 
 /// Numbers alone, which random commands rarely bring together.

@@ -256,7 +256,7 @@ fn several_workers_serve_the_same_keys() {
 fn a_taken_port_is_named() {
     let gateway = Gateway::start();
     let config = Config { port: gateway.address.port(), ..config() };
-    let error = gateway::start(&config, Vec::new(), |_| Ok(MemoryKeyspace::default()))
+    let error = gateway::start(&config, Vec::new(), async |_| Ok(MemoryKeyspace::default()))
         .expect_err("the port is taken")
         .to_string();
     assert!(error.contains(&gateway.address.to_string()) && error.contains("--port"), "{error}");
@@ -264,7 +264,7 @@ fn a_taken_port_is_named() {
 
 #[test]
 fn a_worker_without_a_store_stops_the_start() {
-    let error = gateway::start(&config(), Vec::new(), |worker| {
+    let error = gateway::start(&config(), Vec::new(), async |worker| {
         Err::<MemoryKeyspace, _>(format!("no memory for {worker}"))
     })
     .expect_err("there is no store")
