@@ -103,6 +103,8 @@ enum Event {
 impl<K: Keyspace> Connection<'_, K> {
     async fn run(&mut self) -> io::Result<()> {
         loop {
+            // Who does not read is not read from.
+            self.hold().await?;
             match self.wait().await? {
                 Event::Ready => {}
                 // Whoever sends no more may still read.
@@ -120,7 +122,6 @@ impl<K: Keyspace> Connection<'_, K> {
                 if self.input.is_empty() {
                     break;
                 }
-                self.hold().await?;
                 tokio::task::yield_now().await;
             }
             if self.input.is_empty() {
@@ -170,6 +171,9 @@ impl<K: Keyspace> Connection<'_, K> {
     /// Waits until no more output is pending than the limit allows.
     async fn hold(&mut self) -> io::Result<()> {
         let limit = self.worker.limits.output_bytes;
+        if self.pending() > limit {
+            self.send()?;
+        }
         if self.pending() <= limit {
             return Ok(());
         }

@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -12,6 +13,9 @@ use crate::shared::{Shared, unix_ms};
 /// A worker that has not come round for so long is stuck. Its sweep runs four
 /// times a second; one huge command may hold it up for seconds.
 const BEAT_MS_MAX: u64 = 15_000;
+
+/// How often what the `metrics` crate gathers is drained.
+const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Serves until `ended`.
 pub(crate) async fn run(
@@ -30,6 +34,12 @@ pub(crate) async fn run(
         "/readyz" => Some(live(&shared)),
         _ => None,
     };
+    let upkeep = async {
+        loop {
+            tokio::time::sleep(UPKEEP).await;
+            metrics::recorded().run_upkeep();
+        }
+    };
     let serving = async {
         match listener.map(tokio::net::TcpListener::from_std) {
             Some(Ok(listener)) => serve(listener, page).await,
@@ -40,11 +50,13 @@ pub(crate) async fn run(
     };
     tokio::select! {
         () = serving => {}
+        () = upkeep => {}
         _ = ended.wait_for(|ended| *ended) => {}
     }
 }
 
 fn metrics_page(shared: &Shared, sources: &[Source]) -> Page {
+    ::metrics::counter!("gateway_scrapes_total").increment(1);
     let mut families = metrics::gateway(shared);
     for source in sources {
         families.extend(source());
@@ -52,7 +64,7 @@ fn metrics_page(shared: &Shared, sources: &[Source]) -> Page {
     Page {
         status: "200 OK",
         content_type: "text/plain; version=0.0.4; charset=utf-8",
-        body: metrics::render(&families),
+        body: metrics::render(&families) + &metrics::recorded().render(),
     }
 }
 

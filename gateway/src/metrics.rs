@@ -6,7 +6,9 @@
 //! What happens rarely goes through `metrics` and is rendered beside it.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::command::info::{cpu_seconds, resident_bytes};
 use crate::command::table::COMMANDS;
@@ -62,6 +64,29 @@ pub enum Value {
         sum: f64,
     },
 }
+
+/// What the `metrics` crate gathers in this process, here and in the store.
+///
+/// Histograms are drained when they are rendered, so an endpoint that nobody
+/// asks would let them grow; whoever has a timer calls `run_upkeep`.
+pub(crate) fn recorded() -> &'static PrometheusHandle {
+    static RECORDED: OnceLock<PrometheusHandle> = OnceLock::new();
+    RECORDED.get_or_init(|| {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        if metrics::set_global_recorder(recorder).is_err() {
+            tracing::warn!("metrics are recorded elsewhere: some are missing here");
+        }
+        metrics::describe_counter!("gateway_accept_errors_total", ACCEPT_ERRORS);
+        metrics::describe_counter!(
+            "gateway_scrapes_total",
+            "Times that these metrics were asked for."
+        );
+        handle
+    })
+}
+
+const ACCEPT_ERRORS: &str = "Connections that the system did not hand over, as when files run out.";
 
 /// Where further metrics come from when somebody asks: the store's.
 pub type Source = Arc<dyn Fn() -> Vec<Family> + Send + Sync>;

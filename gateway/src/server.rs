@@ -91,6 +91,7 @@ where
     K: Keyspace + 'static,
     F: AsyncFn(usize) -> Result<K, String> + Send + Sync + 'static,
 {
+    crate::metrics::recorded();
     let (addresses, mut listeners) = listen(config)?;
     let metrics_listener = listen_for_metrics(config)?;
     let metrics_address = metrics_listener.as_ref().and_then(|one| one.local_addr().ok());

@@ -26,6 +26,8 @@ use crate::stats::WorkerStats;
 const FRAMES_PER_TURN: usize = 128;
 /// Keys in one read of the keyspace, which bounds what it holds at once.
 const KEYS_PER_READ: usize = 512;
+/// Room for keys that a connection keeps; an MGET may have needed more.
+const KEYS_KEPT: usize = 2 * KEYS_PER_READ;
 /// Writes whose keys are announced to the keyspace together: enough to hide a
 /// cache miss behind the others, few enough to stay in the cache.
 const KEYS_PER_PREFETCH: usize = 16;
@@ -248,13 +250,16 @@ impl Session {
         let mut answers = Answers::new(&self.gathered, reply, || keyspace.now_ms());
         let mut round_trips = 0;
         for keys in keys.chunks(KEYS_PER_READ) {
+            if answers.is_full() {
+                break;
+            }
             let read = keyspace.read(keys, |_, entry| answers.take(entry));
             round_trips += counted(keyspace, read).await;
         }
-        let lookups = answers.end();
+        let (lookups, left) = answers.end();
         place.stats.hits.add(lookups.hits);
         place.stats.misses.add(lookups.misses);
-        self.next = first + self.gathered.len();
+        self.next = first + self.gathered.len() - left;
         for job in &mut self.jobs[first..self.next] {
             job.round_trips = round_trips;
         }
@@ -350,6 +355,9 @@ async fn counted<K: Keyspace>(keyspace: &K, operation: impl Future<Output = ()>)
 #[inline]
 fn recycle(mut keys: Vec<Key<'_>>) -> Vec<Key<'static>> {
     keys.clear();
+    if keys.capacity() > KEYS_KEPT {
+        return Vec::new();
+    }
     keys.into_iter().map(|_| Key { database: 0, name: &[] }).collect()
 }
 

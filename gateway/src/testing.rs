@@ -28,6 +28,8 @@ struct Shared {
     /// Added to the time of day, so that tests can let time pass.
     ahead_ms: AtomicI64,
     round_trips: AtomicU64,
+    /// Keys that were announced.
+    prefetched: AtomicU64,
     /// Writes fail as a full pool's do once values take so many bytes.
     bytes_max: usize,
     bytes: AtomicU64,
@@ -51,6 +53,7 @@ impl MemoryKeyspace {
             databases: Mutex::new((0..DATABASES).map(|_| database()).collect()),
             ahead_ms: AtomicI64::new(0),
             round_trips: AtomicU64::new(0),
+            prefetched: AtomicU64::new(0),
             bytes_max,
             bytes: AtomicU64::new(0),
         }))
@@ -59,6 +62,11 @@ impl MemoryKeyspace {
     /// Lets time pass.
     pub fn advance(&self, by: Duration) {
         self.0.ahead_ms.fetch_add(by.as_millis() as i64, Ordering::Relaxed);
+    }
+
+    /// How many keys have been announced.
+    pub fn prefetched(&self) -> u64 {
+        self.0.prefetched.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Vec<Part>>> {
@@ -220,7 +228,9 @@ impl Keyspace for MemoryKeyspace {
         Ok(())
     }
 
-    fn prefetch(&self, _keys: &[Key<'_>]) {}
+    fn prefetch(&self, keys: &[Key<'_>]) {
+        self.0.prefetched.fetch_add(keys.len() as u64, Ordering::Relaxed);
+    }
 
     async fn maintain(&self) -> Duration {
         Duration::from_millis(100)

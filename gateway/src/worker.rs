@@ -108,6 +108,7 @@ impl<K: Keyspace + 'static> Worker<K> {
             match listener.accept().await {
                 Ok((stream, address)) => self.admit(stream, address),
                 Err(error) => {
+                    metrics::counter!("gateway_accept_errors_total").increment(1);
                     warn!(%error, "a connection was not accepted; raise the limit of open files if this repeats");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }

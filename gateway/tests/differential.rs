@@ -10,7 +10,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Client, Gateway, encode};
+use common::{Client, Gateway, config, encode};
+use gateway::config::Config;
 
 const ROUNDS: u64 = 400;
 const COMMANDS_PER_ROUND: u64 = 25;
@@ -37,9 +38,10 @@ impl Redis {
                      redis-server, or name the program in REDIS_SERVER"
                 )
             });
+        let redis = Self { child, address };
         for _ in 0..500 {
             if TcpStream::connect(address).is_ok() {
-                return Self { child, address };
+                return redis;
             }
             pause(Duration::from_millis(20));
         }
@@ -301,7 +303,7 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
             }
         }
         "select" => {
-            out.push(random.choose(&["0", "0", "0", "1", "16", "-1", "x", "99999999999"]).into())
+            out.push(random.choose(&["0", "0", "0", "1", "16", "-1", "x", "99999999999"]).into());
         }
         "scan" => {
             // All keys in one call, so that the order of buckets does not show;
@@ -317,7 +319,7 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
         }
         "auth" => out.extend([random.choose(&["default", "nobody"]).into(), random.value()]),
         "config|get" => {
-            out.push(random.choose(&["save", "appendonly", "nothing", "databases"]).into())
+            out.push(random.choose(&["save", "appendonly", "nothing", "databases"]).into());
         }
         "client|what" => {}
         _ => {}
@@ -357,7 +359,9 @@ fn options(random: &mut Random, out: &mut Vec<Vec<u8>>, names: &[&str]) {
             ),
             "exat" => out.push(random.moment()),
             "pxat" => {
-                out.push(random.choose(&["33177117420123", "33177117420500", "1", "0", "z"]).into())
+                out.push(
+                    random.choose(&["33177117420123", "33177117420500", "1", "0", "z"]).into(),
+                );
             }
             _ => {}
         }
@@ -394,9 +398,8 @@ fn is_alike(name: &[u8], one: &str, other: &str) -> bool {
     }
 }
 
-fn same_replies(resp3: bool, seed: u64) {
+fn same_replies(gateway: &Gateway, resp3: bool, seed: u64) {
     let redis = Redis::start();
-    let gateway = Gateway::start();
     let mut random = Random(seed);
     for round in 0..ROUNDS {
         let mut theirs = Client::connect(redis.address);
@@ -429,12 +432,19 @@ fn same_replies(resp3: bool, seed: u64) {
 
 #[test]
 fn replies_in_resp2_are_redis_replies() {
-    same_replies(false, 1);
+    same_replies(&Gateway::start(), false, 1);
 }
 
 #[test]
 fn replies_in_resp3_are_redis_replies() {
-    same_replies(true, 2);
+    same_replies(&Gateway::start(), true, 2);
+}
+
+#[test]
+fn replies_over_the_store_are_redis_replies() {
+    same_replies(&Gateway::over_the_store(&config()), false, 5);
+    let config = Config { replicas: 2, memory_nodes: 2, ..config() };
+    same_replies(&Gateway::over_the_store(&config), true, 6);
 }
 
 /// Numbers alone, which random commands rarely bring together.

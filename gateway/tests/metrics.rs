@@ -82,7 +82,7 @@ fn liveness_and_readiness_are_told() {
 fn other_sources_are_shown_beside_the_gateways() {
     let source = || vec![Family::number("store_keys", "Keys.", Kind::Gauge, 7.0)];
     let server =
-        gateway::start(&config(), vec![Arc::new(source)], |_| Ok(MemoryKeyspace::default()))
+        gateway::start(&config(), vec![Arc::new(source)], async |_| Ok(MemoryKeyspace::default()))
             .expect("the server starts");
     let reply = get(&server, "GET /metrics HTTP/1.1\r\n\r\n");
     assert!(reply.contains("# TYPE store_keys gauge\nstore_keys 7\n"), "{reply}");

@@ -160,6 +160,33 @@ fn a_deep_pipeline_of_large_replies_does_not_lock_up() {
 }
 
 #[test]
+fn values_beyond_a_batch_are_sent_before_more_are_read() {
+    let gateway = Gateway::start();
+    let mut client = gateway.client();
+    client.call(&["SET".as_bytes(), b"k", &vec![b'v'; 700_000]]);
+    client.send(&b"GET k\r\nEXISTS k\r\nGETRANGE k x 1\r\nMGET k k\r\nGET none\r\n".repeat(20));
+    let value = [&b"$700000\r\n"[..], &vec![b'v'; 700_000], b"\r\n"].concat();
+    for _ in 0..20 {
+        assert!(client.reply() == value);
+        assert_eq!(client.reply(), b":1\r\n");
+        assert_eq!(client.reply(), b"-ERR value is not an integer or out of range\r\n");
+        assert!(client.reply() == [b"*2\r\n", &value[..], &value[..]].concat());
+        assert_eq!(client.reply(), b"$-1\r\n");
+    }
+}
+
+#[test]
+fn the_keys_of_a_run_of_writes_are_announced_once() {
+    let gateway = Gateway::start();
+    let mut client = gateway.client();
+    client.send(&b"SET a 1\r\nINCR b\r\nMSET c 1 d 2\r\nDEL e\r\nGET a\r\nSET f 1\r\n".repeat(5));
+    for _ in 0..30 {
+        client.reply();
+    }
+    assert_eq!(gateway.keyspace.prefetched(), 5 * 6);
+}
+
+#[test]
 fn quit_closes_after_the_replies() {
     let gateway = Gateway::start();
     let mut client = gateway.client();
@@ -229,7 +256,7 @@ fn several_workers_serve_the_same_keys() {
 fn a_taken_port_is_named() {
     let gateway = Gateway::start();
     let config = Config { port: gateway.address.port(), ..config() };
-    let error = gateway::start(&config, Vec::new(), |_| Ok(MemoryKeyspace::default()))
+    let error = gateway::start(&config, Vec::new(), async |_| Ok(MemoryKeyspace::default()))
         .expect_err("the port is taken")
         .to_string();
     assert!(error.contains(&gateway.address.to_string()) && error.contains("--port"), "{error}");
@@ -237,7 +264,7 @@ fn a_taken_port_is_named() {
 
 #[test]
 fn a_worker_without_a_store_stops_the_start() {
-    let error = gateway::start(&config(), Vec::new(), |worker| {
+    let error = gateway::start(&config(), Vec::new(), async |worker| {
         Err::<MemoryKeyspace, _>(format!("no memory for {worker}"))
     })
     .expect_err("there is no store")

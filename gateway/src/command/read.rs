@@ -5,7 +5,14 @@ use fusee::{Entry, Error, Key, Kind};
 
 use super::{NOT_INTEGER, Read, integer, refuse};
 use crate::reply::Reply;
-use crate::request::Arguments;
+use crate::request::{Arguments, BULK_BYTES_MAX};
+
+/// Replies beyond which the commands that follow are read again later, once
+/// these have been sent: what a pipeline asks for may be any multiple of 512 MB.
+const REPLY_BYTES_PER_READ: usize = 1 << 20;
+/// The largest reply of one command, so that an MGET of many large values does
+/// not take all memory. Four of the largest values.
+const REPLY_BYTES_MAX: usize = 4 * BULK_BYTES_MAX as usize + (1 << 20);
 
 /// One gathered command: how many keys it has among all that are gathered, and
 /// how their entries become its reply.
@@ -60,9 +67,18 @@ pub(crate) struct Answers<'a> {
     answered: u32,
     /// How many of those were there.
     found: i64,
-    /// Where that command's reply begins, and what went wrong since.
+    /// Where the replies of this read begin, and that of that command.
+    start: usize,
     mark: usize,
-    failed: Option<Error>,
+    /// What went wrong with that command.
+    failed: Option<Failure>,
+}
+
+/// Why a command is answered by an error after all.
+#[derive(Clone, Copy)]
+enum Failure {
+    Store(Error),
+    TooLarge,
 }
 
 impl<'a> Answers<'a> {
@@ -82,6 +98,7 @@ impl<'a> Answers<'a> {
             lookups: Lookups::default(),
             answered: 0,
             found: 0,
+            start: mark,
             mark,
             failed: None,
         };
@@ -92,11 +109,14 @@ impl<'a> Answers<'a> {
     /// Takes the next key's entry.
     #[inline]
     pub(crate) fn take(&mut self, result: Result<Option<Entry<'_>>, Error>) {
+        if self.is_full() {
+            return;
+        }
         let Some(&Gathered { read, keys, range }) = self.gathered.first() else { return };
         let entry = match result {
             Ok(entry) => entry,
             Err(error) => {
-                self.failed = Some(error);
+                self.failed = Some(Failure::Store(error));
                 None
             }
         };
@@ -114,6 +134,11 @@ impl<'a> Answers<'a> {
                     self.reply.array(keys as usize);
                 }
                 match entry {
+                    Some(_) if self.failed.is_some() => {}
+                    Some(entry) if self.room() < entry.value.len() => {
+                        self.reply.truncate(self.mark);
+                        self.failed = Some(Failure::TooLarge);
+                    }
                     Some(entry) => self.reply.bulk(entry.value),
                     None => self.reply.null(),
                 }
@@ -145,14 +170,29 @@ impl<'a> Answers<'a> {
             self.reply.integer(self.found);
             self.found = 0;
         }
-        if let Some(error) = self.failed.take() {
+        if let Some(failure) = self.failed.take() {
             self.reply.truncate(self.mark);
-            refuse(self.reply, error);
+            match failure {
+                Failure::Store(error) => refuse(self.reply, error),
+                Failure::TooLarge => {
+                    self.reply.error("ERR the reply is larger than 2 GiB: ask for fewer keys");
+                }
+            }
         }
         self.answered = 0;
         self.gathered = &self.gathered[1..];
         self.mark = self.reply.len();
         self.skip_malformed();
+    }
+
+    /// Whether the commands that are left have to wait for the next read.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.answered == 0 && self.reply.len() - self.start > REPLY_BYTES_PER_READ
+    }
+
+    fn room(&self) -> usize {
+        REPLY_BYTES_MAX.saturating_sub(self.reply.len() - self.mark)
     }
 
     /// Answers commands whose arguments were wrong.
@@ -165,10 +205,11 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// What was found, once all keys have been taken.
-    pub(crate) fn end(self) -> Lookups {
-        debug_assert!(self.gathered.is_empty(), "every key was answered");
-        self.lookups
+    /// What was found, once all keys have been taken, and how many commands
+    /// were left for the next read.
+    pub(crate) fn end(self) -> (Lookups, usize) {
+        debug_assert!(self.gathered.is_empty() || self.is_full(), "every key was answered");
+        (self.lookups, self.gathered.len())
     }
 }
 
@@ -213,6 +254,36 @@ fn time(read: Read, end: Option<Option<u64>>, now_ms: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failed_read_is_one_error_and_its_neighbours_stay() {
+        let keys = |read, keys| Gathered { read, keys, range: (0, 0) };
+        let gathered = [
+            keys(Read::Get, 1),
+            keys(Read::MGet, 3),
+            keys(Read::GetRange, 0),
+            keys(Read::Exists, 2),
+        ];
+        let mut reply = Reply::default();
+        let mut answers = Answers::new(&gathered, &mut reply, || 0);
+        let entry = Entry { value: b"v", kind: Kind::String, expires_at_ms: None };
+        answers.take(Ok(Some(entry)));
+        answers.take(Ok(Some(entry)));
+        answers.take(Err(Error::NodeDown { node: 3 }));
+        answers.take(Ok(Some(entry)));
+        answers.take(Ok(None));
+        answers.take(Ok(Some(entry)));
+        let (lookups, left) = answers.end();
+        assert_eq!((lookups.hits, lookups.misses, left), (4, 2, 0));
+        let text = String::from_utf8(reply.into_bytes()).expect("text");
+        assert_eq!(
+            text,
+            "$1\r\nv\r\n\
+             -ERR memory node 3 does not answer; a write may or may not have been applied, \
+             read before trying again\r\n\
+             -ERR value is not an integer or out of range\r\n:1\r\n"
+        );
+    }
 
     #[test]
     fn ttl_rounds_to_the_nearest_second() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use gateway::Server;
 use gateway::config::Config;
+use gateway::embedded::Embedded;
 use gateway::testing::MemoryKeyspace;
 
 /// Longer than anything here takes on a busy machine.
@@ -20,7 +21,14 @@ pub struct Gateway {
 }
 
 pub fn config() -> Config {
-    Config { port: 0, workers: 1, metrics_port: None, drain_s: 2, ..Config::default() }
+    Config {
+        port: 0,
+        workers: 1,
+        memory_bytes: 256 << 20,
+        metrics_port: None,
+        drain_s: 2,
+        ..Config::default()
+    }
 }
 
 impl Gateway {
@@ -30,10 +38,20 @@ impl Gateway {
 
     pub fn with(config: &Config, keyspace: MemoryKeyspace) -> Self {
         let clone = keyspace.clone();
-        let server = gateway::start(config, Vec::new(), move |_| Ok(clone.clone()))
+        let server = gateway::start(config, Vec::new(), async move |_| Ok(clone.clone()))
             .expect("the server starts");
         let address = server.addresses()[0];
         Self { server: Some(server), keyspace, address }
+    }
+
+    /// The product: over an embedded pool of its own.
+    pub fn over_the_store(config: &Config) -> Self {
+        let embedded = Embedded::create(config).expect("there is memory");
+        let server =
+            gateway::start(config, vec![embedded.source()], async move |_| embedded.store().await)
+                .expect("the server starts");
+        let address = server.addresses()[0];
+        Self { server: Some(server), keyspace: MemoryKeyspace::default(), address }
     }
 
     pub fn client(&self) -> Client {
