@@ -250,7 +250,7 @@ impl Batch {
 
     /// All verbs, in posted order.
     pub fn tickets(&self) -> impl ExactSizeIterator<Item = Ticket> + use<> {
-        (0..self.verbs.len() as u32).map(Ticket)
+        (0..self.parts.verbs.len() as u32).map(Ticket)
     }
 
     /// The verbs in posted order. For fabrics.
