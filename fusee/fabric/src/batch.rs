@@ -68,8 +68,16 @@ enum Outcome {
 }
 
 /// The verbs of one phase. Build it, run it, ask it for results.
+///
+/// It goes from hand to hand (pool, operation, fabric and back), so it is one
+/// pointer: moving its fields costs more than a cached READ.
 #[derive(Debug, Default)]
 pub struct Batch {
+    parts: Box<Parts>,
+}
+
+#[derive(Debug, Default)]
+struct Parts {
     verbs: Vec<Posted>,
     memory: Vec<u64>,
     used: usize,
@@ -80,6 +88,14 @@ pub struct Batch {
 /// pipeline of small reads, little enough for one per connection.
 const KEPT_WORDS: usize = (1 << 20) / 8;
 
+impl Parts {
+    #[cold]
+    fn grow(&mut self) {
+        let room = self.used.next_power_of_two().max(64);
+        self.memory.resize(room, 0);
+    }
+}
+
 impl Batch {
     /// An empty batch.
     pub fn new() -> Self {
@@ -88,59 +104,61 @@ impl Batch {
 
     /// Forgets verbs and results, keeps memory for reuse within a bound.
     pub fn clear(&mut self) {
-        self.verbs.clear();
-        self.used = 0;
-        self.fence = false;
-        if self.memory.len() > KEPT_WORDS {
-            self.memory = Vec::new();
+        self.parts.verbs.clear();
+        self.parts.used = 0;
+        self.parts.fence = false;
+        if self.parts.memory.len() > KEPT_WORDS {
+            self.parts.memory = Vec::new();
         }
     }
 
     /// Has nothing been posted?
     pub fn is_empty(&self) -> bool {
-        self.verbs.is_empty()
+        self.parts.verbs.is_empty()
     }
 
     /// How many verbs were posted.
     pub fn len(&self) -> usize {
-        self.verbs.len()
+        self.parts.verbs.len()
     }
 
     /// Memory for a WRITE's bytes, rounded up to whole words. Its content is
     /// whatever was there before.
+    #[inline]
     pub fn stage(&mut self, bytes: usize) -> Span {
-        let span = Span { word: self.used, words: bytes.div_ceil(8) };
-        self.used += span.words;
-        if self.used > self.memory.len() {
-            let room = self.used.next_power_of_two().max(64);
-            self.memory.resize(room, 0);
+        let span = Span { word: self.parts.used, words: bytes.div_ceil(8) };
+        self.parts.used += span.words;
+        if self.parts.used > self.parts.memory.len() {
+            self.parts.grow();
         }
         span
     }
 
     /// The bytes of a span, to fill.
     pub fn staged(&mut self, span: Span) -> &mut [u8] {
-        as_bytes_mut(&mut self.memory[span.word..span.word + span.words])
+        as_bytes_mut(&mut self.parts.memory[span.word..span.word + span.words])
     }
 
     /// The bytes of a span, as they are.
     pub fn peek(&self, span: Span) -> &[u8] {
-        as_bytes(&self.memory[span.word..span.word + span.words])
+        as_bytes(&self.parts.memory[span.word..span.word + span.words])
     }
 
+    #[inline]
     fn post(&mut self, at: NodeAddress, verb: Verb) -> Ticket {
-        let fenced = std::mem::take(&mut self.fence);
-        self.verbs.push(Posted { at, verb, fenced, outcome: Outcome::Pending });
-        Ticket(self.verbs.len() as u32 - 1)
+        let fenced = std::mem::take(&mut self.parts.fence);
+        self.parts.verbs.push(Posted { at, verb, fenced, outcome: Outcome::Pending });
+        Ticket(self.parts.verbs.len() as u32 - 1)
     }
 
     /// Makes the next verb wait for the READs and atomics posted before it to
     /// the same node.
     pub fn fence(&mut self) {
-        self.fence = true;
+        self.parts.fence = true;
     }
 
     /// READs `bytes` (rounded up to whole words) from an 8-byte aligned place.
+    #[inline]
     pub fn read(&mut self, at: NodeAddress, bytes: usize) -> Ticket {
         assert!(at.offset.is_multiple_of(8), "READs are of whole words");
         let span = self.stage(bytes);
@@ -149,6 +167,7 @@ impl Batch {
 
     /// WRITEs a span to an 8-byte aligned place. One span may be written to
     /// several places.
+    #[inline]
     pub fn write(&mut self, at: NodeAddress, from: Span) -> Ticket {
         assert!(at.offset.is_multiple_of(8), "WRITEs are of whole words");
         self.post(at, Verb::Write(from))
@@ -160,6 +179,7 @@ impl Batch {
     }
 
     /// Compares and swaps an aligned word; its result is what the word was.
+    #[inline]
     pub fn cas(&mut self, at: NodeAddress, expected: u64, new: u64) -> Ticket {
         assert!(at.offset.is_multiple_of(8), "atomics are on aligned words");
         self.post(at, Verb::Cas { expected, new })
@@ -176,10 +196,11 @@ impl Batch {
     /// # Errors
     ///
     /// If the node is down: a write or an atomic may have been executed.
+    #[inline]
     pub fn word(&self, ticket: Ticket) -> Result<u64, NodeDown> {
         let posted = self.completed(ticket)?;
         Ok(match (posted.verb, posted.outcome) {
-            (Verb::Read(span), _) => self.memory[span.word],
+            (Verb::Read(span), _) => self.parts.memory[span.word],
             (_, Outcome::Done(word)) => word,
             _ => unreachable!("completed() lets only finished verbs pass"),
         })
@@ -190,11 +211,12 @@ impl Batch {
     /// # Errors
     ///
     /// If the node is down.
+    #[inline]
     pub fn words(&self, ticket: Ticket) -> Result<&[u64], NodeDown> {
         let Verb::Read(span) = self.completed(ticket)?.verb else {
             panic!("only READs bring bytes");
         };
-        Ok(&self.memory[span.word..span.word + span.words])
+        Ok(&self.parts.memory[span.word..span.word + span.words])
     }
 
     /// The bytes that a READ brought.
@@ -202,6 +224,7 @@ impl Batch {
     /// # Errors
     ///
     /// If the node is down.
+    #[inline]
     pub fn bytes(&self, ticket: Ticket) -> Result<&[u8], NodeDown> {
         self.words(ticket).map(as_bytes)
     }
@@ -215,8 +238,9 @@ impl Batch {
         self.completed(ticket).map(|_| ())
     }
 
+    #[inline]
     fn completed(&self, ticket: Ticket) -> Result<&Posted, NodeDown> {
-        let posted = &self.verbs[ticket.0 as usize];
+        let posted = &self.parts.verbs[ticket.0 as usize];
         match posted.outcome {
             Outcome::Done(_) => Ok(posted),
             Outcome::Down => Err(NodeDown { node: posted.at.node }),
@@ -226,39 +250,41 @@ impl Batch {
 
     /// All verbs, in posted order.
     pub fn tickets(&self) -> impl ExactSizeIterator<Item = Ticket> + use<> {
-        (0..self.verbs.len() as u32).map(Ticket)
+        (0..self.parts.verbs.len() as u32).map(Ticket)
     }
 
     /// The verbs in posted order. For fabrics.
     pub fn posted(&self) -> &[Posted] {
-        &self.verbs
+        &self.parts.verbs
     }
 
     /// Stores that verb `number` was done; `word` is what an atomic found. For
     /// fabrics.
     pub fn complete(&mut self, number: usize, word: u64) {
-        self.verbs[number].outcome = Outcome::Done(word);
+        self.parts.verbs[number].outcome = Outcome::Done(word);
     }
 
     /// Stores that the node of verb `number` is down. For fabrics.
     pub fn fail(&mut self, number: usize) {
-        self.verbs[number].outcome = Outcome::Down;
+        self.parts.verbs[number].outcome = Outcome::Down;
     }
 
     /// The verbs, with the memory that their spans are of.
     #[cfg(not(loom))]
+    #[inline]
     pub(crate) fn parts(&mut self) -> (&mut [Posted], &mut [u64]) {
-        (&mut self.verbs, &mut self.memory)
+        let parts = &mut *self.parts;
+        (&mut parts.verbs, &mut parts.memory)
     }
 
     /// The words of a span. For fabrics.
     pub fn span(&self, span: Span) -> &[u64] {
-        &self.memory[span.word..span.word + span.words]
+        &self.parts.memory[span.word..span.word + span.words]
     }
 
     /// The words of a span, to be filled by a READ. For fabrics.
     pub fn span_mut(&mut self, span: Span) -> &mut [u64] {
-        &mut self.memory[span.word..span.word + span.words]
+        &mut self.parts.memory[span.word..span.word + span.words]
     }
 }
 

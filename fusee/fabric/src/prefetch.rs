@@ -23,7 +23,6 @@ pub(crate) fn line_to_read<T>(at: *const T) {
 
 /// Asks for the line at an address, to write it.
 #[inline]
-#[cfg(not(loom))]
 pub(crate) fn line_to_write<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch never faults, and where there is no PREFETCHW it does nothing.

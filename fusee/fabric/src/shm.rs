@@ -107,8 +107,11 @@ impl ShmEndpoint {
             Verb::Read(span) | Verb::Write(span) => span.words,
             Verb::WriteByte(_) | Verb::Cas { .. } | Verb::Faa(_) => 1,
         };
-        let line = if matches!(posted.verb, Verb::Read(_)) { line_to_read } else { line_to_write };
-        ask_ahead(&node.memory, posted.at.offset, words, line);
+        if matches!(posted.verb, Verb::Read(_)) {
+            ask_ahead(&node.memory, posted.at.offset, words, line_to_read);
+        } else {
+            ask_ahead(&node.memory, posted.at.offset, words, line_to_write);
+        }
     }
 
     /// Executes a verb; `None` if there is no such memory, or none that answers.
@@ -172,7 +175,7 @@ struct Tally {
 }
 
 #[inline]
-fn ask_ahead(memory: &Memory, offset: u64, words: usize, line: fn(*const AtomicU64)) {
+fn ask_ahead(memory: &Memory, offset: u64, words: usize, line: impl Fn(*const AtomicU64)) {
     // A line that the range only touches with its end is one more.
     let first = (offset / 8) as usize % WORDS_PER_LINE;
     let lines = (first + words).div_ceil(WORDS_PER_LINE).min(LINES_AHEAD);

@@ -26,12 +26,17 @@
 //! target/loom loom` runs every interleaving of the tests in `loom_tests`. Under
 //! that flag only this file is compiled: mapped memory holds no loom atomics.
 
+use crate::prefetch::{line_to_read, line_to_write};
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, fence};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, fence};
+
+/// Lines that a long copy asks for ahead of itself: a page of 4 KiB, at whose end
+/// the processor's own prefetcher stops. 16 KiB from far memory take a fifth to a quarter less.
+const LINES_AHEAD: usize = 64;
 
 /// Is an atomic read-modify-write a full fence by itself?
 const ATOMICS_FENCE: bool = cfg!(all(target_arch = "x86_64", not(loom)));
@@ -50,8 +55,11 @@ impl Port {
         self.settle();
         let (from, from_rest) = from.as_chunks::<8>();
         let (to, to_rest) = to.as_chunks_mut::<8>();
-        for (from, to) in from.iter().zip(to) {
-            for (from, to) in from.iter().zip(to) {
+        for (number, (line, to)) in from.iter().zip(to).enumerate() {
+            if let Some(ahead) = from.get(number + LINES_AHEAD) {
+                line_to_read(ahead);
+            }
+            for (from, to) in line.iter().zip(to) {
                 *to = from.load(Relaxed);
             }
         }
@@ -67,8 +75,11 @@ impl Port {
         fence(Release);
         let (to, to_rest) = to.as_chunks::<8>();
         let (from, from_rest) = from.as_chunks::<8>();
-        for (to, from) in to.iter().zip(from) {
-            for (to, from) in to.iter().zip(from) {
+        for (number, (line, from)) in to.iter().zip(from).enumerate() {
+            if let Some(ahead) = to.get(number + LINES_AHEAD) {
+                line_to_write(ahead);
+            }
+            for (to, from) in line.iter().zip(from) {
                 to.store(*from, Relaxed);
             }
         }
