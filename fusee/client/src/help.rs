@@ -1,8 +1,9 @@
 //! The loser of a round (r >= 2): it waits for the winner, finishes the winner's
 //! write if that takes long, and then knows what to answer.
 
+use crate::read::is_of;
 use crate::round::{Again, Outcome, Round};
-use crate::rules::{Defeat, Verdict, Votes, judge};
+use crate::rules::{Evidence, Verdict, Votes, Winner, judge};
 use crate::store::Store;
 use crate::{Env, Error, Key};
 use fusee_fabric::{Fabric, Ticket};
@@ -35,7 +36,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         winner: Option<Slot>,
     ) -> Result<Outcome, Error> {
         self.stats.lost.add(1);
-        let offered = votes.count(round.new) > 0;
+        let offered = votes.contain(round.new);
         let mut polls = 0;
         let mut helps = 0;
         let primary = loop {
@@ -68,11 +69,11 @@ impl<F: Fabric, E: Env> Store<F, E> {
         winner: Option<Slot>,
         primary: Slot,
     ) -> Result<Outcome, Error> {
+        let insert = round.insert.is_some();
         let mut batch = self.fabric.batch();
-        let own = offered.then(|| batch.read(self.primary(round.new.address()), OWN_RECORD_BYTES));
+        let own = offered.then(|| batch.read(self.primary(round.new.address()), RECORD_READ_BYTES));
         let theirs = winner.map(|word| {
-            let bytes =
-                if round.insert.is_some() { word.class().bytes() } else { OWN_RECORD_BYTES };
+            let bytes = if insert { word.class().bytes() } else { RECORD_READ_BYTES };
             (word, batch.read(self.primary(word.address()), bytes))
         });
         if batch.is_empty() {
@@ -85,37 +86,38 @@ impl<F: Fabric, E: Env> Store<F, E> {
             let record = read(ticket)?.record(word);
             Ok(record.filter(|&(old, _)| old == round.old.word()).map(|(_, opcode)| opcode))
         };
-        if let Some(ticket) = own
-            && record(ticket, round.new)?.is_some()
-        {
-            self.fabric.recycle(batch);
-            self.stats.helped.add(1);
-            self.count_own_key(round);
-            return Ok(Outcome::Committed);
-        }
-        let mut defeat = Defeat {
-            mine: round.opcode,
-            winner: None,
-            insert: round.insert.is_some(),
-            winner_is_my_key: false,
+        let own_recorded = match own {
+            Some(ticket) => record(ticket, round.new)?.is_some(),
+            None => false,
         };
-        let mut abandoned = None;
-        if let Some((word, ticket)) = theirs {
-            defeat.winner = record(ticket, word)?;
-            if defeat.insert && word.is_live() {
+        let winner = match theirs {
+            Some((word, ticket)) => {
+                let opcode = record(ticket, word)?;
                 let object = read(ticket)?.verify(word);
-                defeat.winner_is_my_key = primary == word
-                    && object.is_some_and(|object| crate::read::is_of(&object, round.key));
-                abandoned = (primary == word.tombstone()).then_some(word);
+                let same_key = object.is_some_and(|object| is_of(&object, round.key));
+                let write = opcode.unwrap_or(Opcode::Update).into();
+                Some(Winner { word, recorded: opcode.is_some(), write, same_key })
             }
-        }
+            None => None,
+        };
+        let verdict =
+            judge(round.opcode.into(), insert, &Evidence { primary, own_recorded, winner });
         self.fabric.recycle(batch);
-        if let Some(word) = abandoned {
+        if let Some(Winner { word, .. }) = winner
+            && insert
+            && word.is_live()
+            && primary == word.tombstone()
+        {
             self.abandon_backups(round.at, word).await?;
         }
-        Ok(match judge(defeat) {
-            Verdict::Overtaken => Outcome::Overtaken,
-            Verdict::Deleted(existed) => Outcome::Deleted(existed),
+        Ok(match verdict {
+            Verdict::Committed => {
+                self.stats.helped.add(1);
+                self.count_own_key(round);
+                Outcome::Committed
+            }
+            Verdict::JustBefore => Outcome::Overtaken,
+            Verdict::JustAfter => Outcome::Gone,
             Verdict::Again => Again::new(offered),
         })
     }
@@ -131,7 +133,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
         let mut batch = self.fabric.batch();
         self.post_adoption(&mut batch, round.at, votes, winner);
-        let bytes = if insert { winner.class().bytes() } else { OWN_RECORD_BYTES };
+        let bytes = if insert { winner.class().bytes() } else { RECORD_READ_BYTES };
         let object = batch.read(self.primary(winner.address()), bytes);
         let batch = self.fabric.run(batch).await;
         for ticket in batch.tickets() {
@@ -187,22 +189,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let backup = place.view(&batch, backup);
         self.fabric.recycle(batch);
         let Ok(backup) = backup else { return Ok(Some(own)) };
-        let fingerprint = place.hash.fingerprint();
-        let mut live = Vec::new();
-        for (at, word) in backup.iter().filter(|&(at, _)| at != own) {
-            if word == Slot::EMPTY || word.fingerprint() != fingerprint {
-                continue;
-            }
-            if word.is_tombstone() && primary.word(at) != Some(word) {
-                return Ok(Some(at));
-            }
-            if word.is_live() {
-                live.push((at, word));
-            }
-        }
-        self.first_of_key(key, &live).await
+        self.duplicate(key, own, (&primary, &backup), false).await
     }
 }
 
 /// The log entry and header: enough for a commit record and its opcode.
-const OWN_RECORD_BYTES: usize = 32;
+const RECORD_READ_BYTES: usize = 32;

@@ -21,7 +21,7 @@ mod maintain;
 mod read;
 mod reclaim;
 mod round;
-mod rules;
+pub mod rules;
 mod scan;
 mod seek;
 mod single;

@@ -30,8 +30,8 @@ pub(crate) enum Outcome {
     Committed,
     /// A blind SET that lost: done just before the winner.
     Overtaken,
-    /// A blind DEL that lost: whether it removed something.
-    Deleted(bool),
+    /// A blind DEL that lost to a delete: done just after it, removing nothing.
+    Gone,
     /// Nothing has happened: start again.
     Again(Again),
 }

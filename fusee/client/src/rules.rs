@@ -1,12 +1,49 @@
-//! SNAPSHOT's decisions, without I/O (paper, Algorithm 2; ours where helping,
-//! conditional writes and inserts ask for more).
+//! The choices of the write protocol as functions without I/O: how a vote is
+//! read, who won a round, what a duplicate is, what a loser may answer (paper,
+//! Algorithm 2; ours where helping, conditional writes and inserts ask for more).
+//!
+//! They are over any slot word, so that the exhaustive model of the protocol
+//! decides by the very code that the client runs.
 
 use fusee_layout::{Opcode, REPLICAS_MAX, Slot};
 
 /// Most backups a slot has.
 pub(crate) const BACKUPS_MAX: usize = REPLICAS_MAX - 1;
 
-/// What each backup held after the own CAS: the own word where it was won.
+/// What the rules need to know of a slot word.
+pub trait Word: Copy + Ord {
+    /// Names an object that readers follow.
+    fn is_live(self) -> bool;
+    /// The tombstone that names the same object.
+    fn tombstone(self) -> Self;
+}
+
+/// What a write does to its key, as the opcode of its log entry says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Write {
+    /// Leaves the key absent.
+    pub deletes: bool,
+    /// Does not depend on what it replaces.
+    pub blind: bool,
+}
+
+impl Word for Slot {
+    fn is_live(self) -> bool {
+        Slot::is_live(self)
+    }
+
+    fn tombstone(self) -> Self {
+        Slot::tombstone(self)
+    }
+}
+
+impl From<Opcode> for Write {
+    fn from(opcode: Opcode) -> Self {
+        Self { deletes: opcode.is_delete(), blind: opcode.is_blind() }
+    }
+}
+
+/// What each backup held after the own CAS: the own word where that was won.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Votes {
     words: [Slot; BACKUPS_MAX],
@@ -20,191 +57,193 @@ impl Votes {
         votes
     }
 
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Slot> + '_ {
-        self.words[..self.backups].iter().copied()
+    pub(crate) fn words(&self) -> &[Slot] {
+        &self.words[..self.backups]
     }
 
-    pub(crate) fn count(&self, word: Slot) -> usize {
-        self.iter().filter(|&w| w == word).count()
+    pub(crate) fn contain(&self, word: Slot) -> bool {
+        self.words().contains(&word)
     }
 
-    /// The word of most backups, if it has more than half of them.
-    fn majority(&self) -> Option<Slot> {
-        self.iter().find(|&word| self.count(word) * 2 > self.backups)
-    }
-
-    /// The word that wins where no other rule decides (rule 3).
-    fn smallest(&self) -> Slot {
-        self.iter().min().expect("a round with votes has backups")
+    /// Did `word` win by rule 2, not by rule 3?
+    pub(crate) fn is_majority(&self, word: Slot) -> bool {
+        self.words().iter().filter(|&&vote| vote == word).count() * 2 > self.backups
     }
 }
 
-/// What the votes say at once.
+/// What a CAS `old -> new` on a backup amounts to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Tally {
-    /// Rule 1: all votes are mine, and I am the last writer.
+pub enum Ballot<W> {
+    /// A vote for this word.
+    Cast(W),
+    /// The backup lags behind the abandonment of this word: move it to `old`,
+    /// then vote again.
+    Lags(W),
+}
+
+/// Reads the word that a vote found, `old` itself when it succeeded.
+pub fn ballot<W: Word>(found: W, old: W, new: W) -> Ballot<W> {
+    if found == old {
+        Ballot::Cast(new)
+    } else if found.is_live() && found.tombstone() == old {
+        Ballot::Lags(found)
+    } else {
+        Ballot::Cast(found)
+    }
+}
+
+/// Algorithm 2 up to the point where it has to read the primary.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tally<W> {
+    /// Rule 1: every backup holds our word.
     Unanimous,
-    /// Another word has the majority.
-    Lost(Slot),
-    /// I have the majority, or nobody has. The primary must be read: if it has
-    /// moved, some votes may be of a later round.
-    ReadPrimary,
+    /// A majority holds this word of another.
+    Lost(W),
+    /// Rules 2 and 3: this word wins if the primary still holds `old`, read
+    /// after the last vote. If it does not, a helper may have closed the round
+    /// and the votes may belong to later ones.
+    Leads(W),
 }
 
-/// Evaluates the rules as far as the votes alone allow.
+/// Counts the votes on all backups.
 ///
-/// The paper lets a majority win without another READ. With helpers about, a
-/// slow voter's majority may be made of votes for a round that others have
-/// ended and of a word of the next; adopting that one would tear the replicas
-/// apart for ever. Only r = 4 has a majority that is not unanimous.
-pub(crate) fn tally(votes: &Votes, new: Slot) -> Tally {
-    match votes.majority() {
-        Some(word) if word != new => Tally::Lost(word),
-        Some(_) if votes.count(new) == votes.iter().len() => Tally::Unanimous,
-        _ => Tally::ReadPrimary,
+/// The paper adopts at once by rule 2 (a majority is ours, not all). With
+/// helpers that is a mistake: when our last vote was slow, the backup that
+/// "voted otherwise" may already hold the word of a later round.
+pub fn tally<W: Word>(votes: &[W], new: W) -> Tally<W> {
+    let count = |word: W| votes.iter().filter(|&&vote| vote == word).count();
+    if count(new) == votes.len() {
+        return Tally::Unanimous;
+    }
+    match votes.iter().copied().find(|&word| 2 * count(word) > votes.len()) {
+        Some(word) if word == new => Tally::Leads(word),
+        Some(word) => Tally::Lost(word),
+        // Rule 3: the smallest.
+        None => Tally::Leads(*votes.iter().min().expect("a round has a backup at least")),
     }
 }
 
-/// Who wins a round whose votes are complete while the primary holds `old`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Winner {
-    /// I do, by this rule.
-    Me(Rule),
-    /// Another word does.
-    Other(Slot),
+/// Whether another slot of an insert's key, as the first backup shows it,
+/// forbids the commit. `held` is what the primary held there before.
+///
+/// A tombstone that the primary did not hold may be a delete that has not
+/// reached it: two values would be visible for a moment.
+pub fn is_duplicate<W: Word>(seen: W, held: W, same_key: bool, same_fingerprint: bool) -> bool {
+    if seen.is_live() { same_key } else { same_fingerprint && seen != held }
 }
 
-/// The rule that decided.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rule {
-    /// A majority of the votes.
-    Majority,
-    /// The smallest word.
-    Smallest,
+/// What a loser knows of its round after the primary has left `old`. Records
+/// must have been read after the primary: whoever moves it writes the record
+/// first, so an absent record then says that the word can never win.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<W> {
+    /// The primary's word.
+    pub primary: W,
+    /// Our own log entry carries `old`.
+    pub own_recorded: bool,
+    /// The word that won the vote, if we know one.
+    pub winner: Option<Winner<W>>,
 }
 
-/// Rules 2 and 3, after the primary was seen at `old` behind all own votes.
-pub(crate) fn decide(votes: &Votes, new: Slot) -> Winner {
-    let (word, rule) = match votes.majority() {
-        Some(word) => (word, Rule::Majority),
-        None => (votes.smallest(), Rule::Smallest),
-    };
-    if word == new { Winner::Me(rule) } else { Winner::Other(word) }
+/// The winner as its object describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Winner<W> {
+    /// Its slot word.
+    pub word: W,
+    /// Its log entry carries our `old`: it won exactly our round.
+    pub recorded: bool,
+    /// What it did.
+    pub write: Write,
+    /// It writes our key.
+    pub same_key: bool,
 }
 
-/// What a loser knows when the primary has moved.
+/// What a loser does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Defeat {
-    /// What I wanted to do.
-    pub(crate) mine: Opcode,
-    /// What the winner of exactly my round did, if its commit record says so.
-    pub(crate) winner: Option<Opcode>,
-    /// Was it an insert?
-    pub(crate) insert: bool,
-    /// For an insert: is the primary at the winner's word, is that live, and is
-    /// its key mine?
-    pub(crate) winner_is_my_key: bool,
-}
-
-/// What a loser answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
-    /// A blind SET: done, and overwritten by the winner at once.
-    Overtaken,
-    /// A blind DEL: it removed the key just before the winner set it (true), or
-    /// came just after a winner that removed it (false).
-    Deleted(bool),
-    /// Start again.
+pub enum Verdict {
+    /// A helper has committed our word.
+    Committed,
+    /// A SET that took effect just before the winner.
+    JustBefore,
+    /// A delete that took effect just after the winner, which deleted too.
+    JustAfter,
+    /// Did not take effect and never will; start again with a new object.
     Again,
 }
 
-/// A loser's answer. A conditional winner has read what it replaced, so nothing
-/// may be put in between; a conditional loser has read what is gone.
-pub(crate) fn judge(defeat: Defeat) -> Verdict {
-    let Some(winner) = defeat.winner else { return Verdict::Again };
-    if defeat.insert && !defeat.winner_is_my_key {
+/// Judges a lost round. `insert` says that `old` was no live word of our key.
+pub fn judge<W: Word>(me: Write, insert: bool, seen: &Evidence<W>) -> Verdict {
+    if seen.own_recorded {
+        return Verdict::Committed;
+    }
+    let Some(winner) = seen.winner else { return Verdict::Again };
+    // The record of an abandoned insert may exist too: only the primary tells
+    // that an insert became visible, and a tombstone there that it did not.
+    let inserted = winner.word.is_live() && seen.primary == winner.word && winner.same_key;
+    let won = winner.recorded && (!insert || inserted);
+    if !won || !me.blind {
         return Verdict::Again;
     }
-    match (defeat.mine, winner) {
-        (Opcode::Set, Opcode::Set | Opcode::Delete) => Verdict::Overtaken,
-        // Before the SET it would have removed something, but of two such DELs
-        // only one.
-        (Opcode::Delete, Opcode::Set) => Verdict::Again,
-        (Opcode::Delete, Opcode::Delete | Opcode::Take) => Verdict::Deleted(false),
-        _ => Verdict::Again,
+    match (me.deletes, winner.write) {
+        (true, Write { deletes: true, .. }) => Verdict::JustAfter,
+        // Of several deletes that lost to one SET, only one could answer that
+        // it deleted what the SET replaced.
+        (true, Write { deletes: false, .. }) => Verdict::Again,
+        // What a conditional winner read must stay true.
+        (false, Write { blind: false, .. }) => Verdict::Again,
+        (false, Write { blind: true, .. }) => Verdict::JustBefore,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fusee_layout::{Address, Class};
 
-    fn word(number: u64) -> Slot {
-        Slot::live(1, Class::SMALLEST, 1, Address::new(number * 64))
-    }
-
-    fn votes(numbers: &[u64]) -> Votes {
-        Votes::new(&numbers.iter().map(|&n| word(n)).collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn all_votes_win_at_once_and_a_majority_only_after_a_look_at_the_primary() {
-        assert_eq!(tally(&votes(&[3]), word(3)), Tally::Unanimous);
-        assert_eq!(tally(&votes(&[3, 3, 3]), word(3)), Tally::Unanimous);
-        assert_eq!(tally(&votes(&[3, 3, 2]), word(3)), Tally::ReadPrimary);
-        assert_eq!(tally(&votes(&[3, 3, 2]), word(2)), Tally::Lost(word(3)));
-        assert_eq!(tally(&votes(&[3, 2]), word(3)), Tally::ReadPrimary);
-        assert_eq!(decide(&votes(&[3, 3, 2]), word(3)), Winner::Me(Rule::Majority));
-        assert_eq!(decide(&votes(&[3, 2]), word(2)), Winner::Me(Rule::Smallest));
-        assert_eq!(decide(&votes(&[3, 2]), word(3)), Winner::Other(word(2)));
-        assert_eq!(decide(&votes(&[3, 2, 4]), word(4)), Winner::Other(word(2)));
-    }
-
-    #[test]
-    fn exactly_one_voter_wins_whatever_the_votes() {
-        for a in 1..4 {
-            for b in 1..4 {
-                for c in 1..4 {
-                    let votes = votes(&[a, b, c]);
-                    let winners = (1..4).filter(|&n| {
-                        votes.count(word(n)) > 0
-                            && match tally(&votes, word(n)) {
-                                Tally::Unanimous => true,
-                                Tally::Lost(_) => false,
-                                Tally::ReadPrimary => {
-                                    matches!(decide(&votes, word(n)), Winner::Me(_))
-                                }
-                            }
-                    });
-                    assert_eq!(winners.count(), 1, "{votes:?}");
-                }
-            }
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    struct Toy(u8);
+    impl Word for Toy {
+        fn is_live(self) -> bool {
+            self.0 % 2 == 1
+        }
+        fn tombstone(self) -> Self {
+            Self(self.0 + 1)
         }
     }
 
     #[test]
-    fn a_loser_answers_only_what_the_winner_allows() {
-        use Opcode::{Delete, Set, Take, Update};
-        let update = |mine, winner| {
-            judge(Defeat { mine, winner: Some(winner), insert: false, winner_is_my_key: false })
+    fn majority_is_more_than_half_of_the_backups() {
+        let (a, b, c) = (Toy(1), Toy(3), Toy(5));
+        assert_eq!(tally(&[a], a), Tally::Unanimous);
+        assert_eq!(tally(&[a], b), Tally::Lost(a));
+        assert_eq!(tally(&[a, b], b), Tally::Leads(a));
+        assert_eq!(tally(&[b, a, a], a), Tally::Leads(a));
+        assert_eq!(tally(&[b, a, a], b), Tally::Lost(a));
+        assert_eq!(tally(&[c, a, b], c), Tally::Leads(a));
+    }
+
+    #[test]
+    fn a_live_word_whose_tombstone_is_old_lags() {
+        assert_eq!(ballot(Toy(1), Toy(2), Toy(5)), Ballot::Lags(Toy(1)));
+        assert_eq!(ballot(Toy(2), Toy(2), Toy(5)), Ballot::Cast(Toy(5)));
+        assert_eq!(ballot(Toy(3), Toy(2), Toy(5)), Ballot::Cast(Toy(3)));
+    }
+
+    #[test]
+    fn blind_delete_is_zero_after_a_delete_and_starts_again_after_a_set() {
+        let me = Write { deletes: true, blind: true };
+        let after = |deletes, blind| {
+            let winner = Winner {
+                word: Toy(1),
+                recorded: true,
+                write: Write { deletes, blind },
+                same_key: true,
+            };
+            let seen = Evidence { primary: Toy(1), own_recorded: false, winner: Some(winner) };
+            judge(me, false, &seen)
         };
-        assert_eq!(update(Set, Set), Verdict::Overtaken);
-        assert_eq!(update(Set, Delete), Verdict::Overtaken);
-        assert_eq!(update(Set, Update), Verdict::Again, "it read what SET would have changed");
-        assert_eq!(update(Set, Take), Verdict::Again);
-        assert_eq!(update(Delete, Set), Verdict::Again, "another DEL may have lost, too");
-        assert_eq!(update(Delete, Update), Verdict::Again);
-        assert_eq!(update(Delete, Delete), Verdict::Deleted(false));
-        assert_eq!(update(Delete, Take), Verdict::Deleted(false));
-        for winner in [Set, Update, Delete, Take] {
-            assert_eq!(update(Update, winner), Verdict::Again);
-            assert_eq!(update(Take, winner), Verdict::Again);
-            let other_key =
-                Defeat { mine: Set, winner: Some(winner), insert: true, winner_is_my_key: false };
-            assert_eq!(judge(other_key), Verdict::Again);
-        }
-        let unknown = Defeat { mine: Set, winner: None, insert: false, winner_is_my_key: false };
-        assert_eq!(judge(unknown), Verdict::Again);
+        assert_eq!(after(true, true), Verdict::JustAfter);
+        assert_eq!(after(true, false), Verdict::JustAfter);
+        assert_eq!(after(false, true), Verdict::Again);
+        assert_eq!(after(false, false), Verdict::Again);
     }
 }

@@ -7,9 +7,9 @@
 
 use crate::index::{PlaceRead, ReadError, View};
 use crate::round::{Again, Outcome, Round};
-use crate::rules::{BACKUPS_MAX, Rule, Tally, Votes, Winner, decide, tally};
+use crate::rules::{BACKUPS_MAX, Ballot, Tally, Votes, ballot, is_duplicate, tally};
 use crate::store::Store;
-use crate::{Env, Error};
+use crate::{Env, Error, Key};
 use fusee_fabric::{Batch, Fabric};
 use fusee_layout::{Address, RECORD_BYTES, Slot, Unverified, commit_record};
 
@@ -29,33 +29,30 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// by rules 2 and 3; a loser waits for the winner, and helps it.
     pub(crate) async fn write_round(&self, round: &Round<'_>) -> Result<Outcome, Error> {
         let (votes, check) = self.vote(round).await?;
-        let (check, winner) = match tally(&votes, round.new) {
+        let (check, winner) = match tally(votes.words(), round.new) {
             Tally::Unanimous => {
                 self.stats.rule1.add(1);
                 (check, LastWriter(()))
             }
             Tally::Lost(winner) => return self.lose(round, &votes, Some(winner)).await,
-            Tally::ReadPrimary => {
+            Tally::Leads(leader) => {
                 if self.read_slot(round.at).await? != round.old {
                     return self.lose(round, &votes, None).await;
                 }
-                match decide(&votes, round.new) {
-                    Winner::Other(winner) => return self.lose(round, &votes, Some(winner)).await,
-                    Winner::Me(rule) => {
-                        match rule {
-                            Rule::Majority => self.stats.rule2.add(1),
-                            Rule::Smallest => self.stats.rule3.add(1),
-                        }
-                        let (adopted, winner) = self.adopt(round, &votes).await?;
-                        (check.or(adopted), winner)
-                    }
+                if leader != round.new {
+                    return self.lose(round, &votes, Some(leader)).await;
                 }
+                let by_majority = votes.is_majority(leader);
+                if by_majority { &self.stats.rule2 } else { &self.stats.rule3 }.add(1);
+                let (adopted, winner) = self.adopt(round, &votes).await?;
+                (check.or(adopted), winner)
             }
         };
         if let Some(view) = round.insert {
             let check =
                 check.expect("an insert's word went to the first backup with a READ behind");
-            if let Some(at) = self.duplicate(round, view, &check).await? {
+            let duplicate = self.duplicate(round.key, round.at, (view, &check), true);
+            if let Some(at) = duplicate.await? {
                 return self.abandon(round, at).await;
             }
         }
@@ -91,18 +88,16 @@ impl<F: Fabric, E: Env> Store<F, E> {
             for backup in 0..backups {
                 let Some(ticket) = tickets[backup] else { continue };
                 let found = slot(batch.word(ticket)?)?;
-                // A helper may have brought the own word there before.
-                if found == round.old || found == round.new {
-                    words[backup] = round.new;
-                    open[backup] = false;
-                    if backup == 0 {
-                        check = self.checked(&batch, round, checking)?;
+                match ballot(found, round.old, round.new) {
+                    Ballot::Lags(word) => from[backup] = word,
+                    Ballot::Cast(word) => {
+                        words[backup] = word;
+                        open[backup] = false;
+                        // A helper may have brought the own word there before.
+                        if backup == 0 && word == round.new {
+                            check = self.checked(&batch, round, checking)?;
+                        }
                     }
-                } else if found.is_live() && found.tombstone() == round.old {
-                    from[backup] = found;
-                } else {
-                    words[backup] = found;
-                    open[backup] = false;
                 }
             }
             self.fabric.recycle(batch);
@@ -151,47 +146,46 @@ impl<F: Fabric, E: Env> Store<F, E> {
         votes: &Votes,
         winner: Slot,
     ) {
-        for (backup, word) in votes.iter().enumerate().filter(|&(_, word)| word != winner) {
+        for (backup, &word) in votes.words().iter().enumerate().filter(|&(_, &w)| w != winner) {
             let at = self.geometry.placement.locate(at, backup + 1);
             batch.cas(at, word.word(), winner.word());
         }
     }
 
     /// The slot, other than the own, where the key is about to be or perhaps
-    /// still is. Free where no word has the key's fingerprint; otherwise the
-    /// objects have to be read, for a round trip more.
-    async fn duplicate(
+    /// still is: `seen` is the first backup, `held` the primary. Free where no
+    /// other word has the key's fingerprint; otherwise the objects have to be
+    /// read, for a round trip more. With `known`, live words that the primary
+    /// held were read before and are of other keys.
+    pub(crate) async fn duplicate(
         &self,
-        round: &Round<'_>,
-        primary: &View,
-        check: &View,
+        key: Key<'_>,
+        own: Address,
+        (held, seen): (&View, &View),
+        known: bool,
     ) -> Result<Option<Address>, Error> {
-        let fingerprint = round.place.hash.fingerprint();
-        let mut rivals = [(Address::default(), Slot::EMPTY); crate::index::CANDIDATE_SLOTS];
-        let mut count = 0;
-        for (at, word) in check.iter().filter(|&(at, _)| at != round.at) {
+        let fingerprint = self.hash(key).fingerprint();
+        let mut live = Vec::new();
+        for (at, word) in seen.iter().filter(|&(at, _)| at != own) {
             if word == Slot::EMPTY || word.fingerprint() != fingerprint {
                 continue;
             }
-            // What the primary held as well was either read and is of another
-            // key, or is a delete that has ended.
-            if primary.word(at) == Some(word) {
-                continue;
-            }
-            if word.is_tombstone() {
+            let before = held.word(at).unwrap_or(Slot::EMPTY);
+            if !word.is_live() && is_duplicate(word, before, false, true) {
                 return Ok(Some(at));
             }
-            rivals[count] = (at, word);
-            count += 1;
+            if word.is_live() && !(known && word == before) {
+                live.push((at, word));
+            }
         }
-        self.first_of_key(round.key, &rivals[..count]).await
+        self.first_of_key(key, &live).await
     }
 
     /// The first of these words whose object has the key; one that cannot be
     /// verified counts as such.
     pub(crate) async fn first_of_key(
         &self,
-        key: crate::Key<'_>,
+        key: Key<'_>,
         words: &[(Address, Slot)],
     ) -> Result<Option<Address>, Error> {
         if words.is_empty() {

@@ -146,9 +146,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
                     self.stats.expired.add(u64::from(over));
                     return Ok(!over);
                 }
-                Settled::Lost(existed) => {
+                Settled::Lost => {
                     self.release_lost(&mine);
-                    return Ok(existed && !over);
+                    return Ok(false);
                 }
                 Settled::Again(again) => {
                     if again.offered {
@@ -306,7 +306,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             };
             match settled {
                 Settled::Won => return Ok(()),
-                Settled::Lost(_) => unreachable!("a conditional write that lost starts again"),
+                Settled::Lost => unreachable!("a conditional write that lost starts again"),
                 Settled::Again(again) => {
                     // The value belongs to what was read: the next attempt
                     // writes another one.
@@ -413,8 +413,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 }
                 Settled::Won
             }
-            Outcome::Overtaken => Settled::Lost(true),
-            Outcome::Deleted(existed) => Settled::Lost(existed),
+            Outcome::Overtaken => Settled::Lost,
+            Outcome::Gone => Settled::Lost,
             Outcome::Again(again) => {
                 self.stats.restarts.add(1);
                 Settled::Again(again)
@@ -496,9 +496,9 @@ struct Placed {
 enum Settled {
     /// The draft is, or was, the value.
     Won,
-    /// The operation is done although the draft was never the value; a delete
-    /// answers this.
-    Lost(bool),
+    /// The operation is done although the draft was never the value: a SET was
+    /// replaced at once, a DEL found nothing.
+    Lost,
     Again(Again),
 }
 

@@ -1,4 +1,5 @@
 //! A store on a pool within this process.
+#![allow(dead_code, reason = "each test program uses its part")]
 
 use fusee::{Env, Key, Store, StoreConfig};
 use fusee_fabric::{Fabric, ShmFabric};
@@ -9,8 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The system's clock plus what a test adds to it.
 #[derive(Default)]
-pub struct TestEnv {
-    pub ahead_ms: Cell<u64>,
+pub(crate) struct TestEnv {
+    pub(crate) ahead_ms: Cell<u64>,
     seed: Cell<u64>,
 }
 
@@ -33,39 +34,39 @@ impl Env for TestEnv {
     }
 }
 
-pub type TestStore = Store<ShmFabric, TestEnv>;
+pub(crate) type TestStore = Store<ShmFabric, TestEnv>;
 
-pub fn pool(memory: u64, nodes: u16, replicas: u8) -> EmbeddedPool {
+pub(crate) fn pool(memory: u64, nodes: u16, replicas: u8) -> EmbeddedPool {
     EmbeddedPool::create(PoolParams::for_memory(memory, nodes, replicas, 7).unwrap()).unwrap()
 }
 
-pub async fn store_with(pool: &EmbeddedPool, index_cache_entries: usize) -> TestStore {
+pub(crate) async fn store_with(pool: &EmbeddedPool, index_cache_entries: usize) -> TestStore {
     let config = StoreConfig { index_cache_entries };
     Store::join(pool.fabric(), TestEnv::default(), pool.geometry().clone(), config).await.unwrap()
 }
 
-pub async fn store(pool: &EmbeddedPool) -> TestStore {
+pub(crate) async fn store(pool: &EmbeddedPool) -> TestStore {
     store_with(pool, 1 << 12).await
 }
 
-pub fn key(name: &[u8]) -> Key<'_> {
+pub(crate) fn key(name: &[u8]) -> Key<'_> {
     Key { database: 0, name }
 }
 
-pub async fn get(store: &TestStore, name: &[u8]) -> Option<Vec<u8>> {
+pub(crate) async fn get(store: &TestStore, name: &[u8]) -> Option<Vec<u8>> {
     let mut value = None;
     store.read(&[key(name)], |_, entry| value = entry.unwrap().map(|e| e.value.to_vec())).await;
     value
 }
 
 /// What an operation returns and how many round trips it took.
-pub async fn count<T>(store: &TestStore, operation: impl Future<Output = T>) -> (T, u64) {
+pub(crate) async fn count<T>(store: &TestStore, operation: impl Future<Output = T>) -> (T, u64) {
     let before = store.fabric().counters().batches();
     let result = operation.await;
     (result, store.fabric().counters().batches() - before)
 }
 
 /// Runs a test's future as a worker would.
-pub fn run<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
 }

@@ -4,11 +4,11 @@
 use stateright::{Model, Property};
 
 use super::policy::Departure;
-use super::rules::Word as _;
 use super::scenario::Start;
 use super::state::{ADDRESSES, CLIENTS, Cell, Client, Fault, Pc, REPLICAS, SLOTS, State, Symmetry};
 use super::word::{OBJECTS, Word};
 use super::{Protocol, Step, Verb};
+use fusee::rules::Word as _;
 
 impl Model for Protocol {
     type State = State;

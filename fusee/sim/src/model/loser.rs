@@ -1,10 +1,10 @@
 //! A write with two replicas or more, once another word has won its round.
 
 use super::policy::Departure;
-use super::rules::{self, Evidence, Verdict, Winner, Word as _, Write};
 use super::state::{Client, Pc, State};
 use super::word::Word;
 use super::{Protocol, Verb, cas};
+use fusee::rules::{self, Evidence, Verdict, Winner, Word as _, Write};
 
 /// Values of [`Client::early`].
 const ABSENT: u8 = 1;

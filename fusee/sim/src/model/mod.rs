@@ -28,7 +28,6 @@ mod loser;
 mod objects;
 mod outcome;
 pub mod policy;
-pub mod rules;
 pub mod run;
 pub mod scenario;
 mod single;
@@ -39,9 +38,9 @@ mod writer;
 #[cfg(test)]
 mod mutations;
 
+use fusee::rules::Write;
 use history::{Histories, Op};
 use policy::{Departure, Policy};
-use rules::Write;
 use scenario::Scenario;
 use state::{Pc, State};
 use word::Word;

@@ -4,9 +4,9 @@
 use super::Protocol;
 use super::history::Value;
 use super::policy::Departure;
-use super::rules::Word as _;
 use super::state::{Cell, Fault, Pc, State};
 use super::word::{Object, Word};
+use fusee::rules::Word as _;
 
 impl Protocol {
     /// The client that wrote `word`'s object; nobody for the initial one.

@@ -3,9 +3,9 @@
 
 use super::Protocol;
 use super::policy::Departure;
-use super::rules::Word as _;
 use super::state::{Client, Pc, State};
 use super::word::Word;
+use fusee::rules::Word as _;
 
 impl Protocol {
     /// CAS of the slot: the whole of an update, the mark of an insert.

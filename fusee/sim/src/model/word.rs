@@ -1,7 +1,5 @@
 //! Slot words and objects of the model, one byte each.
 
-use super::rules;
-
 /// Names an object version: an address and a generation.
 pub type Object = u8;
 
@@ -54,7 +52,7 @@ impl Word {
     }
 }
 
-impl rules::Word for Word {
+impl fusee::rules::Word for Word {
     fn is_live(self) -> bool {
         self.says(LIVE)
     }
@@ -66,7 +64,7 @@ impl rules::Word for Word {
 
 impl std::fmt::Debug for Word {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        use rules::Word as _;
+        use fusee::rules::Word as _;
         match self.object() {
             None if *self == Self::FRESH => write!(f, "0"),
             None => write!(f, "-"),

@@ -2,10 +2,10 @@
 
 use super::history::Op;
 use super::policy::Departure;
-use super::rules::{self, Ballot, Tally, Word as _};
 use super::state::{Client, Pc, SLOTS, State};
 use super::word::Word;
 use super::{Protocol, Verb, cas};
+use fusee::rules::{self, Ballot, Tally, Word as _};
 
 impl Protocol {
     /// Phase 1 reads the two slots in either order.
