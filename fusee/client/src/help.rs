@@ -78,7 +78,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         });
         if batch.is_empty() {
             self.fabric.recycle(batch);
-            return Ok(Again::new(offered));
+            return Ok(Again::at_once(offered));
         }
         let batch = self.fabric.run(batch).await;
         let read = |ticket: Ticket| batch.bytes(ticket).map(Unverified::new);
@@ -118,7 +118,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             }
             Verdict::JustBefore => Outcome::Overtaken,
             Verdict::JustAfter => Outcome::Gone,
-            Verdict::Again => Again::new(offered),
+            Verdict::Again => Again::at_once(offered),
         })
     }
 

@@ -49,7 +49,8 @@ pub(crate) struct Again {
 }
 
 impl Again {
-    pub(crate) const fn new(offered: bool) -> Outcome {
+    /// Start again without waiting.
+    pub(crate) const fn at_once(offered: bool) -> Outcome {
         Outcome::Again(Self { offered, join: None, back_off: false })
     }
 }

@@ -30,7 +30,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
         self.uncount_key(round);
         self.stats.lost.add(1);
-        Ok(Again::new(false))
+        Ok(Again::at_once(false))
     }
 
     async fn single_insert(&self, round: &Round<'_>) -> Result<Outcome, Error> {
@@ -45,7 +45,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.fabric.recycle(batch);
         if found != round.old.word() {
             self.stats.lost.add(1);
-            return Ok(Again::new(false));
+            return Ok(Again::at_once(false));
         }
         let view = match check {
             Ok(view) => view,

@@ -361,7 +361,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         if mine.new_word().tombstone() == old {
             // This object's tombstone stood here 63 uses ago: the word would
             // look like an abandonment.
-            let outcome = Again::new(true);
+            let outcome = Again::at_once(true);
             return Ok(Placed { outcome, at, replaced: None });
         }
         let outcome = self.run_round(&round_on(key, sought, at, old, mine)).await?;
@@ -387,7 +387,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             self.abort(at, word).await?;
             aborted = true;
         }
-        if aborted { Ok(Again::new(false)) } else { Err(Error::IndexFull) }
+        if aborted { Ok(Again::at_once(false)) } else { Err(Error::IndexFull) }
     }
 
     async fn run_round(&self, round: &Round<'_>) -> Result<Outcome, Error> {

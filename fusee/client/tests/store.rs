@@ -83,7 +83,7 @@ fn random_operations_agree_with_a_map() {
                         map.entry(name).or_default().push(b'+');
                     }
                     _ => {
-                        assert_eq!(get(store, &name).await, map.get(&name).cloned(), "step {step}")
+                        assert_eq!(get(store, &name).await, map.get(&name).cloned(), "step {step}");
                     }
                 }
                 if step % 16 == 0 {
