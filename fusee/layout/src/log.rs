@@ -27,7 +27,7 @@ const PREV_AT: usize = 15;
 /// Where the byte of opcode and used bit is; without the bit it is the opcode.
 pub const OPCODE_AT: usize = 21;
 const _: () = assert!(OPCODE_AT + 1 == LOG_ENTRY_BYTES);
-const _: () = assert!(CRC_AT + 1 <= RECORD_BYTES);
+const _: () = assert!(CRC_AT < RECORD_BYTES);
 
 const USED: u8 = 0x80;
 /// CRC of "no old value": the complement of what 0 would have, so that an
