@@ -14,6 +14,8 @@ pub(crate) enum Tag {
     Grace = 2,
 }
 
+/// Objects that are looked at together.
+const STRIDE: usize = 64;
 const TAG_SHIFT: u32 = 6;
 const GENERATION: u8 = (1 << TAG_SHIFT) - 1;
 
@@ -30,6 +32,7 @@ pub(crate) struct Block {
     free_count: u32,
     /// A bit per object that was written with an expiry.
     expiring: Box<[u64]>,
+    expiring_count: u32,
 }
 
 impl Block {
@@ -45,6 +48,7 @@ impl Block {
             layout,
             states: vec![0; objects].into_boxed_slice(),
             expiring: vec![0; free.len()].into_boxed_slice(),
+            expiring_count: 0,
             free,
             free_count: layout.objects,
         }
@@ -154,12 +158,37 @@ impl Block {
     pub(crate) fn set_expiring(&mut self, number: u32, expiring: bool) {
         let bit = 1 << (number % 64);
         let word = &mut self.expiring[number as usize / 64];
-        *word = if expiring { *word | bit } else { *word & !bit };
+        match (*word & bit != 0, expiring) {
+            (false, true) => self.expiring_count += 1,
+            (true, false) => self.expiring_count -= 1,
+            _ => return,
+        }
+        *word ^= bit;
+    }
+
+    /// The objects in use that the free map at `map` says are freed, with the
+    /// generation.
+    pub(crate) fn freed_in<'a>(&'a self, map: &'a [u8]) -> impl Iterator<Item = (u32, u8)> + 'a {
+        const IN_USE: u8 = (Tag::InUse as u8) << TAG_SHIFT;
+        let strides = self.states.chunks(STRIDE).zip(map.chunks(STRIDE)).enumerate();
+        strides.flat_map(|(stride, (states, map))| {
+            // Most strides have none: one look at all of it, without a branch.
+            let hit = |(&state, &byte): (&u8, &u8)| state == byte | IN_USE;
+            let any = states.iter().zip(map).fold(false, |any, pair| any | hit(pair));
+            let some = if any { states.len() } else { 0 };
+            states[..some]
+                .iter()
+                .zip(map)
+                .enumerate()
+                .filter(move |&(_, pair)| hit(pair))
+                .map(move |(at, (_, &generation))| ((stride * STRIDE + at) as u32, generation))
+        })
     }
 
     /// The objects in use that may end, from `number` on.
     pub(crate) fn expiring_from(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
-        let first = number as usize / 64;
+        let none = self.expiring_count == 0;
+        let first = if none { self.expiring.len() } else { number as usize / 64 };
         self.expiring.iter().enumerate().skip(first).flat_map(move |(word, &bits)| {
             let mut bits = if word == first { bits & (u64::MAX << (number % 64)) } else { bits };
             std::iter::from_fn(move || {
@@ -205,6 +234,22 @@ mod tests {
             assert!(block.enter_grace(0, generation));
             block.leave_grace(0);
         }
+    }
+
+    #[test]
+    fn what_others_freed_is_found_in_the_free_map() {
+        let mut block = block();
+        for number in 0..100 {
+            block.take(number);
+            block.begin_use(number);
+        }
+        assert!(block.enter_grace(7, 1));
+        let mut map = vec![0; block.layout.free_map_bytes as usize];
+        for number in [3, 7, 64, 99, 100] {
+            map[number] = 1;
+        }
+        map[50] = 2;
+        assert_eq!(block.freed_in(&map).collect::<Vec<_>>(), [(3, 1), (64, 1), (99, 1)]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! object out again. Blocks without objects go back to their memory node.
 
 use crate::alloc::{Allocator, ObjectRef};
-use crate::block::{Block, Tag};
+use crate::block::Block;
 use crate::draft::Draft;
 use crate::epoch::GRACE;
 use crate::store::Store;
@@ -22,8 +22,10 @@ use std::rc::Rc;
 
 /// Frees that one batch writes.
 const FREES_PER_BATCH: usize = 512;
-/// Free maps that one tick reads.
-const MAPS_PER_TICK: usize = 4;
+/// A tick reads a free map for so many objects that were allocated since the
+/// last one, up to the bound: others free about as many as this client does.
+const ALLOCATIONS_PER_MAP: u64 = 256;
+const MAPS_PER_TICK: usize = 16;
 /// Rounds of waiting for grace before a full pool is called full, and their
 /// length: together some ten ticks of the other clients.
 const HURRY_ROUNDS: u32 = 12;
@@ -68,6 +70,8 @@ pub(crate) struct Reclaimer {
     /// Where the next free map is read.
     position: usize,
     hurried_at_ms: u64,
+    /// Objects allocated up to the last tick.
+    allocated: u64,
 }
 
 impl Reclaimer {
@@ -172,7 +176,10 @@ impl<F: Fabric, E: Env> Store<F, E> {
     pub(crate) async fn reclaim(&self) -> Result<(), Error> {
         self.flush_frees().await?;
         self.tick().await?;
-        self.read_free_maps(MAPS_PER_TICK).await?;
+        let allocated = self.stats.allocated.get();
+        let before = std::mem::replace(&mut self.reclaimer.borrow_mut().allocated, allocated);
+        let maps = 1 + (allocated - before) / ALLOCATIONS_PER_MAP;
+        self.read_free_maps(MAPS_PER_TICK.min(maps as usize)).await?;
         self.return_blocks(false).await?;
         self.stats.in_grace.set(self.reclaimer.borrow().in_grace() as u64);
         let alloc = self.alloc.borrow();
@@ -326,7 +333,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             let Some(own) = alloc.block_at(position).filter(|own| own.address == block) else {
                 continue;
             };
-            let freed: Vec<(u32, u8)> = freed_in(own, map).collect();
+            let freed: Vec<(u32, u8)> = own.freed_in(map).collect();
             let mut reclaimer = self.reclaimer.borrow_mut();
             for (number, generation) in freed {
                 let object = Allocator::object_at(position, number);
@@ -460,14 +467,5 @@ fn all_passed(since: &[Counter], now: &[Counter]) -> bool {
             // Gone, or another client has its place.
             _ => true,
         }
-    })
-}
-
-/// The objects in use of a block that its free map says are freed.
-fn freed_in<'a>(block: &'a Block, map: &'a [u8]) -> impl Iterator<Item = (u32, u8)> + 'a {
-    (0..block.layout.objects).filter_map(|number| {
-        let generation = block.generation(number);
-        let freed = map[number as usize] == generation && block.tag(number) == Tag::InUse;
-        freed.then_some((number, generation))
     })
 }
