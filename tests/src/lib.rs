@@ -2,6 +2,7 @@
 //! and the load generator of the benchmark.
 
 pub mod bench;
+pub mod metrics;
 pub mod process;
 pub mod random;
 pub mod resp;

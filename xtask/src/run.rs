@@ -1,6 +1,6 @@
 //! Running programs within a time limit, and telling how it went.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -15,7 +15,10 @@ const TIMED_OUT: i32 = 124;
 
 /// A program about to run.
 pub(crate) struct Program {
-    command: Command,
+    program: OsString,
+    arguments: Vec<OsString>,
+    environment: Vec<(String, OsString)>,
+    folder: PathBuf,
     shown: String,
     limit: Duration,
 }
@@ -23,11 +26,14 @@ pub(crate) struct Program {
 /// `program`, ended after `limit` together with all that it started, and with
 /// us when we end first.
 pub(crate) fn program(program: impl AsRef<OsStr>, limit: Duration) -> Program {
-    let shown = program.as_ref().to_string_lossy().into_owned();
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "TERM", "--", "timeout", "--kill-after=10"]);
-    command.arg(limit.as_secs().to_string()).arg(program).current_dir(root());
-    Program { command, shown, limit }
+    Program {
+        shown: program.as_ref().to_string_lossy().into_owned(),
+        program: program.as_ref().to_owned(),
+        arguments: Vec::new(),
+        environment: Vec::new(),
+        folder: root().to_path_buf(),
+        limit,
+    }
 }
 
 /// cargo, as it runs us.
@@ -43,26 +49,36 @@ impl Program {
         for argument in arguments {
             self.shown.push(' ');
             self.shown.push_str(&argument.as_ref().to_string_lossy());
+            self.arguments.push(argument.as_ref().to_owned());
         }
-        self.command.args(arguments);
         self
     }
 
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
-        self.command.env(name, value);
+        self.environment.push((name.into(), value.as_ref().to_owned()));
         self
     }
 
     pub(crate) fn folder(mut self, folder: &Path) -> Self {
-        self.command.current_dir(folder);
+        self.folder = folder.to_path_buf();
+        self
+    }
+
+    pub(crate) fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
         self
     }
 
     /// Runs it with its output on ours.
-    pub(crate) fn run(mut self) -> Result<(), String> {
+    pub(crate) fn run(self) -> Result<(), String> {
         println!("$ {}", self.shown);
-        let status = self
-            .command
+        let status = Command::new("setpriv")
+            .args(["--pdeathsig", "TERM", "--", "timeout", "--kill-after=10"])
+            .arg(self.limit.as_secs().to_string())
+            .arg(&self.program)
+            .args(&self.arguments)
+            .envs(self.environment)
+            .current_dir(&self.folder)
             .status()
             .map_err(|error| format!("setpriv (package util-linux): {error}"))?;
         match status.code() {

@@ -104,13 +104,8 @@ pub(crate) const ALL: &[Suite] = &[
     },
     Suite {
         name: "fuzz",
-        about: "random requests; 60 s here, see cargo xtask fuzz",
-        run: |options| {
-            let seconds = options.fuzz_seconds.to_string();
-            program(built(PROFILE, "fuzz")?, 24 * HOUR)
-                .args(&["--seconds", &seconds, "--server", &options.server])
-                .run()
-        },
+        about: "random bytes to the parser and to a running server; 60 s here, see cargo xtask fuzz",
+        run: fuzz,
     },
 ];
 
@@ -151,6 +146,21 @@ fn test_target(name: &str, options: &Options) -> Result<(), String> {
     ])
     .env("SUITE_SERVER", &options.server)
     .run()
+}
+
+/// Half of the time for the parser alone, where cases are cheap, and half for
+/// the whole server.
+fn fuzz(options: &Options) -> Result<(), String> {
+    let seconds = options.fuzz_seconds.div_ceil(2).to_string();
+    let seed = options.seed.to_string();
+    cargo(&["test", "--profile", PROFILE, "--workspace", "--test", "fuzz", "--", "--nocapture"])
+        .limit(24 * HOUR)
+        .env("FUZZ_SECONDS", &seconds)
+        .env("FUZZ_SEED", &seed)
+        .run()?;
+    program(built(PROFILE, "wire_fuzz")?, 24 * HOUR)
+        .args(&["--seconds", &seconds, "--seed", &seed, "--server", &options.server])
+        .run()
 }
 
 fn sdk(options: &Options) -> Result<(), String> {

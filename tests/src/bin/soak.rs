@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use tests::metrics;
 use tests::process;
 use tests::random::Random;
 use tests::resp::{Client, Reply, info_field, push_command};
@@ -45,6 +46,10 @@ struct Arguments {
     /// And by so much whatever the data: the index, a block per class and worker.
     #[arg(long, default_value_t = 96)]
     overhead_mib: u64,
+    /// Objects, in whole size classes, may exceed live data by this share of it.
+    /// Ours alone.
+    #[arg(long, default_value_t = 30)]
+    object_overhead_percent: u64,
     /// Used memory may grow by this share of the pool in the second half.
     #[arg(long, default_value_t = 2)]
     growth_percent: u64,
@@ -72,7 +77,7 @@ fn main() -> ExitCode {
 fn soak(arguments: &Arguments) -> Vec<String> {
     let mut server = Server::start(
         arguments.server,
-        &Options { memory_mib: Some(arguments.memory_mib), ..Options::default() },
+        &Options { memory_mib: Some(arguments.memory_mib), metrics: true, ..Options::default() },
     );
     let corpus = Random::new(arguments.seed).bytes(CORPUS_BYTES + arguments.value_bytes_max);
     let (over, sets) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -117,7 +122,23 @@ fn soak(arguments: &Arguments) -> Vec<String> {
     if growth > growth_bound {
         faults.push(format!("used memory grew by {growth} B in the second half"));
     }
+    if let Some(address) = server.metrics_address() {
+        let page = metrics::fetch(address).expect("it serves metrics");
+        match metrics::sum(&page, "fusee_object_bytes", "") {
+            Some(objects) => faults.extend(object_fault(arguments, live, objects as u64)),
+            None => faults.push("there is no metric fusee_object_bytes".into()),
+        }
+    }
     faults
+}
+
+/// Objects hold the live data, rounded up to their classes, and nothing else.
+fn object_fault(arguments: &Arguments, live: u64, objects: u64) -> Option<String> {
+    let bound = live * (100 + arguments.object_overhead_percent) / 100;
+    println!("objects {} MiB ({:.2} of live)", objects >> 20, objects as f64 / live as f64);
+    (!(live..=bound).contains(&objects)).then(|| {
+        format!("objects take {objects} B, live data are {live} B, and the bound is {bound} B")
+    })
 }
 
 /// Samples used memory every second until the time is over.
