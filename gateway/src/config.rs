@@ -136,7 +136,8 @@ struct Layer {
     /// Embedded memory nodes; as many as replicas at least [default: 1]
     #[arg(long, env = "FUSEE_MEMORY_NODES", value_name = "COUNT")]
     memory_nodes: Option<u16>,
-    /// Keys whose place each worker remembers, which saves a round trip [default: 262144]
+    /// Keys whose place each worker remembers, which saves a round trip; 16 bytes each
+    /// [default: 2097152]
     #[arg(long, env = "FUSEE_INDEX_CACHE", value_name = "ENTRIES")]
     index_cache: Option<usize>,
     /// Clients that may be connected at a time [default: 10000]
@@ -177,7 +178,7 @@ impl Default for Config {
             memory_bytes: if system == 0 { 1 << 30 } else { (system / 4).max(NODE_BYTES_MIN) },
             replicas: 1,
             memory_nodes: 1,
-            index_cache: 1 << 18,
+            index_cache: 1 << 21,
             max_clients: 10_000,
             timeout_s: 0,
             output_limit_bytes: 64 << 20,

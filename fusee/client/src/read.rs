@@ -153,7 +153,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
 
     /// Posts the first phase: cached slots with their objects, or buckets.
     fn begin(&self, keys: &[Key<'_>], scratch: &mut Scratch, batch: &mut Batch) {
-        let mut cache = self.cache.borrow_mut();
+        let cache = self.cache.borrow();
         for key in keys {
             let hash = self.hash(*key);
             cache.prefetch(hash);
@@ -258,8 +258,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             }
         }
         self.stats.index_stale.add(1);
-        let mut cache = self.cache.borrow_mut();
-        cache.invalid(hash);
+        self.cache.borrow().invalid(hash);
         None
     }
 

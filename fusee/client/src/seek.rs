@@ -66,7 +66,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         mut batch: Batch,
         mut aim: Aim<'_>,
     ) -> Result<Sought, Error> {
-        let lookup = self.cache.borrow_mut().get(hash);
+        let lookup = self.cache.borrow().get(hash);
         if let Lookup::Hit(cached) = lookup {
             self.post_delete(&mut batch, key, hash, &mut aim).await?;
             let slot = batch.read(self.primary(cached.at), 8);
@@ -80,7 +80,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 return Ok(Sought { batch, place, view: None, found: Some(found) });
             }
             self.stats.index_stale.add(1);
-            self.cache.borrow_mut().invalid(hash);
+            self.cache.borrow().invalid(hash);
             batch.clear();
         } else {
             let bypass = matches!(lookup, Lookup::Bypass);

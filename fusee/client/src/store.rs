@@ -18,13 +18,14 @@ use std::sync::Arc;
 /// How a store uses its own machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreConfig {
-    /// Entries of the index cache, 21 bytes each; 0 turns it off.
+    /// Entries of the index cache, 16 bytes each, up to the next power of two;
+    /// 0 turns it off.
     pub index_cache_entries: usize,
 }
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        Self { index_cache_entries: 1 << 20 }
+        Self { index_cache_entries: 1 << 21 }
     }
 }
 

@@ -406,7 +406,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                     self.release(replaced.word, replaced.chunked);
                 }
                 if mine.opcode.is_delete() {
-                    self.cache.borrow_mut().remove(hash);
+                    self.cache.borrow().remove(hash);
                     self.release(mine.word, false);
                 } else {
                     self.cache.borrow_mut().put(hash, Cached { at: placed.at, word: mine.word });

@@ -173,8 +173,9 @@ impl Memory {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
+    /// All words.
     #[inline]
-    fn words(&self) -> &[AtomicU64] {
+    pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: so many aligned words are mapped until self is dropped, zeroes
         // at first, and touched by atomics alone.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.count) }
