@@ -10,7 +10,7 @@ use super::failure::Census;
 use crate::{Move, Nodes};
 use fusee::{BlockAudit, ObjectState};
 use fusee_layout::{
-    Address, BUCKET_BYTES, BlockEntry, BlockState, GROUP_BYTES, Geometry, LOG_ENTRY_BYTES,
+    Address, BUCKET_BYTES, BlockEntry, BlockState, Class, GROUP_BYTES, Geometry, LOG_ENTRY_BYTES,
     NodeAddress, SLOTS_PER_BUCKET, Slot, Unverified, slot_offset,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,7 +147,7 @@ impl Audit<'_> {
             if primary.is_tentative() && !self.is_left_behind(*primary, alive) {
                 return Err(format!("slot {address:?}: {primary:?} of a living client"));
             }
-            if primary.is_live() {
+            if primary.is_live() && *primary != taken_word(self.geometry) {
                 keys += 1;
                 self.live_root(*primary)?;
             }
@@ -303,8 +303,17 @@ impl Audit<'_> {
     }
 }
 
+/// The word of slots that are taken by a key of another database that nobody
+/// asks for. Its object lies behind the first region's last block.
+pub(super) fn taken_word(geometry: &Geometry) -> Slot {
+    let region = geometry.data_regions().start;
+    let last = geometry.block(region, geometry.blocks_per_region() - 1);
+    let behind = last.plus(geometry.params.block_bytes);
+    Slot::live(0, Class::SMALLEST, 1, behind)
+}
+
 /// The addresses of all slots.
-fn slots(geometry: &Geometry) -> impl Iterator<Item = Address> + '_ {
+pub(super) fn slots(geometry: &Geometry) -> impl Iterator<Item = Address> + '_ {
     let buckets = geometry.subtable_bytes() / BUCKET_BYTES as u64;
     const _: () = assert!(GROUP_BYTES.is_multiple_of(BUCKET_BYTES));
     (0..geometry.params.subtables).flat_map(move |subtable| {

@@ -2,6 +2,7 @@
 
 use crate::keyspec::{Bytes, Command, Expiry, Held};
 use crate::{Delays, Rng, Settings, Tearing, WallClock};
+use fusee_layout::{BUCKET_BYTES, GROUP_BYTES, SLOTS_PER_BUCKET};
 use std::ops::RangeInclusive;
 
 /// The bounds within which a seed draws its history.
@@ -39,7 +40,7 @@ impl Default for Scenario {
             stops_percent: 50,
             expiry: Some(Expiry::AsJudged),
             large: true,
-            churn_percent: 25,
+            churn_percent: 40,
             scans: true,
             trace: false,
         }
@@ -97,6 +98,8 @@ pub struct Plan {
     pub data_regions: u32,
     /// Bucket groups of the index.
     pub groups: u32,
+    /// Slots, by number, that other keys have taken for good.
+    pub taken: Vec<u64>,
     /// Seed of the key hash.
     pub hash_seed: u64,
     /// When every key that ends has ended.
@@ -151,7 +154,12 @@ impl Plan {
             ClientPlan { joins_at_ns, tasks, stop, slowness, tick_ns, rng: own }
         });
         let clients = plans.collect();
+        let groups = rng.pick(&[2, 2, 3]);
+        let taken_percent = if churn { rng.pick(&[0, 70, 85, 90]) } else { 0 };
+        let slots = u64::from(groups) * (GROUP_BYTES / BUCKET_BYTES * SLOTS_PER_BUCKET) as u64;
+        let taken = (0..slots).filter(|_| rng.percent(taken_percent)).collect();
         Self {
+            taken,
             replicas,
             nodes,
             keys,
@@ -161,7 +169,7 @@ impl Plan {
             expiry: scenario.expiry.unwrap_or(Expiry::AtOnce),
             block_bytes,
             data_regions: rng.pick(&[1, 2, 3, 4]),
-            groups: rng.pick(&[2, 2, 3]),
+            groups,
             hash_seed: rng.word(),
             ended_at_ns: (ends_within_ms(&clock) + 2) * clock.ns_per_ms,
             rng,

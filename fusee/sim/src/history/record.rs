@@ -98,7 +98,7 @@ impl<S: Subject> Record<S> {
     /// The answer that stands for an error, unless it is one that must not be.
     pub(super) fn excuse(&self, client: u32, command: &Command, error: Error) -> Option<Answer> {
         match error {
-            Error::Full if *command != Command::Get => Some(Answer::Refused),
+            Error::Full | Error::IndexFull if *command != Command::Get => Some(Answer::Refused),
             Error::Conflict { .. } => {
                 self.gave_up.set(self.gave_up.get() + 1);
                 None

@@ -1,14 +1,17 @@
 //! The stage on which the real store plays.
 
-use super::audit::{Living, audit};
+use super::audit::{Living, audit, slots, taken_word};
 use super::failure::{Census, Conflicts, Failure, Summary};
 use super::plan::{Plan, Scenario};
 use super::runner::{Stage, run_with};
 use super::subject::Subject;
-use crate::{MemoryNodes, SimEnv, SimFabric, SimPool};
+use crate::{MemoryNodes, Nodes, SimEnv, SimFabric, SimPool};
 use fusee::{Decision, Entry, Error, Key, Store, StoreConfig};
 use fusee_fabric::Fabric;
-use fusee_layout::{Geometry, POOL_VERSION, PoolParams};
+use fusee_layout::{
+    Address, Geometry, KeyHasher, LogEntry, Meta, Opcode, POOL_VERSION, PoolParams, object_bytes,
+    write_object,
+};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -27,7 +30,8 @@ pub fn run_history(seed: u64, scenario: &Scenario) -> Result<Summary, Failure> {
 /// A small pool as the plan wants it.
 pub fn stage(plan: &Plan) -> Stage<SimStore> {
     let geometry = Arc::new(geometry(plan));
-    let (control, nodes) = MemoryNodes::create(geometry.clone());
+    let (control, mut nodes) = MemoryNodes::create(geometry.clone());
+    take_slots(&geometry, &mut nodes, &plan.taken);
     let (inspected, opened) = (geometry.clone(), geometry.clone());
     Stage {
         nodes,
@@ -80,11 +84,44 @@ pub fn geometry(plan: &Plan) -> Geometry {
         index_regions: 1,
         subtables: 1,
         groups: plan.groups,
-        hash_seed: plan.hash_seed,
+        hash_seed: hash_seed(plan),
     };
     let per_node = regions.div_ceil(plan.nodes.into());
     params.node_bytes = Geometry::meta_bytes(&params) + per_node * region_bytes;
     Geometry::new(params).expect("plans are possible")
+}
+
+/// Gives some slots to a key of another database.
+fn take_slots(geometry: &Geometry, nodes: &mut Nodes, taken: &[u64]) {
+    let word = taken_word(geometry);
+    let log = LogEntry {
+        committed_over: Some(0),
+        next: Address::default(),
+        prev: Address::default(),
+        opcode: Opcode::Set,
+        used: true,
+    };
+    let meta = Meta { generation: 1, database: 15, kind: 0, expires_at_ms: None, chunked: false };
+    let mut object = vec![0; object_bytes(5, 0, false)];
+    write_object(&mut object, &log, &meta, b"taken", &[]);
+    for at in geometry.placement.locate_all(word.address()) {
+        nodes.put_bytes(at, &object);
+    }
+    let all: Vec<_> = slots(geometry).collect();
+    for &slot in taken {
+        for at in geometry.placement.locate_all(all[slot as usize]) {
+            nodes.words_mut(at, 1)[0] = word.word();
+        }
+    }
+}
+
+/// A seed under which no key has the fingerprint of the slots that are taken.
+fn hash_seed(plan: &Plan) -> u64 {
+    let apart = |&seed: &u64| {
+        let hasher = KeyHasher::new(seed);
+        plan.keys.iter().all(|key| hasher.hash(0, key).fingerprint() != 0)
+    };
+    (0..).map(|step| plan.hash_seed.wrapping_add(step)).find(apart).expect("most seeds are good")
 }
 
 const BLOCKS_PER_REGION: u64 = 16;
