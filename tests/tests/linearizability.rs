@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use fusee_sim::linearizability::{Call, OPERATIONS_MAX, Spec, check};
+use fusee_sim::linearizability::{Call, OPERATIONS_MAX, Spec, When, check};
 use tests::random::Random;
 use tests::resp::{Client, Reply, push_command};
 use tests::server::{Options, Server};
@@ -115,7 +115,7 @@ impl Spec for StringKey {
         &self,
         state: &Option<String>,
         (command, given): &(Command, Reply),
-        _between: (u64, u64),
+        _when: When,
         next: &mut Vec<Option<String>>,
     ) {
         let (after, reply) = command.decide(state.as_ref());
