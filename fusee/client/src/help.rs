@@ -69,6 +69,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         winner: Option<Slot>,
         primary: Slot,
     ) -> Result<Outcome, Error> {
+        self.remember(round.place.hash, round.at, primary.word());
         let insert = round.insert.is_some();
         let mut batch = self.fabric.batch();
         let own = offered.then(|| batch.read(self.primary(round.new.address()), RECORD_READ_BYTES));

@@ -161,12 +161,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
         for reading in &mut scratch.readings {
             reading.step = match cache.get(reading.hash) {
-                Lookup::Hit(cached) => {
-                    let slot = batch.read(self.primary(cached.at), 8);
-                    let bytes = cached.word.class().bytes();
-                    let object = batch.read(self.primary(cached.word.address()), bytes);
-                    Step::Cached(cached, slot, object)
-                }
+                Lookup::Hit(cached) => self.go_by_cached(cached, batch),
                 other => {
                     let bypass = matches!(other, Lookup::Bypass);
                     let count =
@@ -176,6 +171,13 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 }
             };
         }
+    }
+
+    fn go_by_cached(&self, cached: Cached, batch: &mut Batch) -> Step {
+        let slot = batch.read(self.primary(cached.at), 8);
+        let bytes = cached.word.class().bytes();
+        let object = batch.read(self.primary(cached.word.address()), bytes);
+        Step::Cached(cached, slot, object)
     }
 
     fn go_by_buckets(&self, hash: KeyHash, batch: &mut Batch) -> Step {
@@ -189,9 +191,19 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let this = batches.len();
         for (key, reading) in keys.iter().zip(readings) {
             reading.step = match reading.step {
-                Step::Cached(cached, slot, object) => self
-                    .after_cached(*key, reading.hash, cached, (ran, slot, object), this)
-                    .unwrap_or_else(|| self.go_by_buckets(reading.hash, batch)),
+                Step::Cached(cached, slot, object) => {
+                    let read = (ran, slot, object);
+                    match self.after_cached(*key, reading.hash, cached, read, this) {
+                        Checked::Done(step) => step,
+                        // Whatever the slot holds now is most likely the key's
+                        // next value.
+                        Checked::Guess(next) if reading.attempts == 0 => {
+                            reading.attempts = 1;
+                            self.go_by_cached(next, batch)
+                        }
+                        _ => self.go_by_buckets(reading.hash, batch),
+                    }
+                }
                 Step::Buckets(place, read) => {
                     let first = candidates.len();
                     let visited = place.visit(ran, read, |at, word| {
@@ -233,7 +245,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
     }
 
-    /// The value, if the cached slot was current; otherwise go by the buckets.
+    /// The value, if the cached slot was current; otherwise what it holds now.
     fn after_cached(
         &self,
         key: Key<'_>,
@@ -241,25 +253,24 @@ impl<F: Fabric, E: Env> Store<F, E> {
         cached: Cached,
         (ran, slot, object): (&Batch, Ticket, Ticket),
         this: usize,
-    ) -> Option<Step> {
-        let word = match ran.word(slot) {
-            Ok(word) => word,
-            Err(down) => return Some(Step::Failed(down.into())),
+    ) -> Checked {
+        let (word, bytes) = match (ran.word(slot), ran.bytes(object)) {
+            (Ok(word), Ok(bytes)) => (word, bytes),
+            (Err(down), _) | (_, Err(down)) => return Checked::Done(Step::Failed(down.into())),
         };
         if word == cached.word.word() {
-            let bytes = match ran.bytes(object) {
-                Ok(bytes) => bytes,
-                Err(down) => return Some(Step::Failed(down.into())),
-            };
             let verified = Unverified::new(bytes).verify(cached.word);
             if let Some(verified) = verified.filter(|object| is_of(object, key)) {
                 self.stats.index_hit.add(1);
-                return Some(Step::Found(Found { batch: this, ..found(&verified, object) }));
+                return Checked::Done(Step::Found(Found {
+                    batch: this,
+                    ..found(&verified, object)
+                }));
             }
         }
         self.stats.index_stale.add(1);
         self.cache.borrow().invalid(hash);
-        None
+        self.remember(hash, cached.at, word).map_or(Checked::Nothing, Checked::Guess)
     }
 
     /// Which of the objects that were READ is the key's value.
@@ -303,6 +314,13 @@ impl<F: Fabric, E: Env> Store<F, E> {
             }
         }
     }
+}
+
+/// What a cached slot told.
+enum Checked {
+    Done(Step),
+    Guess(Cached),
+    Nothing,
 }
 
 enum Judged {

@@ -69,19 +69,30 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let lookup = self.cache.borrow().get(hash);
         if let Lookup::Hit(cached) = lookup {
             self.post_delete(&mut batch, key, hash, &mut aim).await?;
-            let slot = batch.read(self.primary(cached.at), 8);
-            let object = self.read_candidate(&mut batch, key, cached.word, aim.whole);
-            batch = self.fabric.run(batch).await;
-            if batch.word(slot)? == cached.word.word()
-                && let Some(found) = of_key(&batch, object, cached.at, cached.word, key, aim.whole)?
-            {
-                self.stats.index_hit.add(1);
-                let place = self.place(hash);
-                return Ok(Sought { batch, place, view: None, found: Some(found) });
+            let mut guess = Some(cached);
+            for first in [true, false] {
+                let Some(cached) = guess else { break };
+                let slot = batch.read(self.primary(cached.at), 8);
+                let object = self.read_candidate(&mut batch, key, cached.word, aim.whole);
+                batch = self.fabric.run(batch).await;
+                let word = batch.word(slot)?;
+                if word == cached.word.word()
+                    && let Some(found) =
+                        of_key(&batch, object, cached.at, cached.word, key, aim.whole)?
+                {
+                    let count = if first { &self.stats.index_hit } else { &self.stats.index_stale };
+                    count.add(1);
+                    let place = self.place(hash);
+                    return Ok(Sought { batch, place, view: None, found: Some(found) });
+                }
+                if first {
+                    self.cache.borrow().invalid(hash);
+                }
+                // Whatever the slot holds now is most likely the key's next value.
+                guess = self.remember(hash, cached.at, word);
+                batch.clear();
             }
             self.stats.index_stale.add(1);
-            self.cache.borrow().invalid(hash);
-            batch.clear();
         } else {
             let bypass = matches!(lookup, Lookup::Bypass);
             let count = if bypass { &self.stats.index_bypass } else { &self.stats.index_miss };
@@ -152,6 +163,20 @@ impl<F: Fabric, E: Env> Store<F, E> {
             *draft = Some(made);
         }
         Ok(())
+    }
+}
+
+impl<F, E> Store<F, E> {
+    /// Notes what a slot held that was the key's, if that may be its value: whoever
+    /// uses it looks at the object's key.
+    pub(crate) fn remember(&self, hash: KeyHash, at: Address, word: u64) -> Option<Cached> {
+        let word = Slot::from_word(word)?;
+        if !word.is_live() || word.fingerprint() != hash.fingerprint() {
+            return None;
+        }
+        let cached = Cached { at, word };
+        self.cache.borrow_mut().put(hash, cached);
+        Some(cached)
     }
 }
 

@@ -30,6 +30,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
         self.uncount_key(round);
         self.stats.lost.add(1);
+        self.remember(round.place.hash, round.at, found);
         Ok(Again::at_once(false))
     }
 
