@@ -28,7 +28,6 @@ fn two_thousand_histories_are_linearizable_and_leak_nothing() {
             summary.add(&thread.join().expect("histories pass"));
         }
     });
-    println!("{summary:?}");
     // The histories were worth playing: everything that can happen did.
     let Summary { operations, stops, torn_reads, conflicts, census, .. } = summary;
     assert!(operations > 20 * HISTORIES && stops > HISTORIES / 2 && torn_reads > 1000);
