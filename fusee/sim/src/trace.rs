@@ -1,5 +1,7 @@
 //! What happened, verb by verb, for a person to read.
 
+use crate::Seen;
+use fusee_fabric::Verb;
 use fusee_layout::{Address, BUCKET_BYTES, GROUP_BYTES, Geometry, MEMBER_BYTES, NodeAddress, Slot};
 
 /// Lines of one history, with names for the places of its pool.
@@ -30,8 +32,37 @@ impl Trace {
         self.lines.as_deref().unwrap_or_default()
     }
 
+    /// A verb that took effect, whole or in part.
+    pub(crate) fn verb(&self, seen: &Seen, how: &str, words: &[u64], found: u64) -> String {
+        let place = self.place(seen.at);
+        let what = match seen.verb {
+            Verb::Read(_) | Verb::Write(_) => {
+                let name = if matches!(seen.verb, Verb::Read(_)) { "READ" } else { "WRITE" };
+                let slots = if self.holds_slots(seen.at) {
+                    let live = words.iter().enumerate().filter(|(_, word)| **word != 0);
+                    live.map(|(at, &word)| format!(" {at}:{}", slot_text(word))).collect()
+                } else {
+                    String::new()
+                };
+                format!("{name} {} bytes{slots}", words.len() * 8)
+            }
+            Verb::WriteByte(value) => format!("WRITE byte {value}"),
+            Verb::Cas { expected, new } => {
+                let outcome = if found == expected {
+                    "done".to_owned()
+                } else {
+                    format!("failed, found {}", slot_text(found))
+                };
+                format!("CAS {} -> {}: {outcome}", slot_text(expected), slot_text(new))
+            }
+            Verb::Faa(add) => format!("FAA {add}, found {found}"),
+        };
+        let fenced = if seen.fenced { "fenced " } else { "" };
+        format!("{place}  {fenced}{how}{what}")
+    }
+
     /// Names a place as far as the pool's geometry is known.
-    pub(crate) fn place(&self, at: NodeAddress) -> String {
+    fn place(&self, at: NodeAddress) -> String {
         let NodeAddress { node, offset } = at;
         let unknown = || format!("node {node} {offset:#x}");
         let Some(geometry) = &self.geometry else {
@@ -60,7 +91,7 @@ impl Trace {
     }
 
     /// Is the place in the index, so that its words are slots?
-    pub(crate) fn holds_slots(&self, at: NodeAddress) -> bool {
+    fn holds_slots(&self, at: NodeAddress) -> bool {
         self.geometry.as_ref().is_some_and(|geometry| {
             address_of(geometry, at).is_some_and(|(address, _)| {
                 address.get() / geometry.params.region_bytes
@@ -71,7 +102,7 @@ impl Trace {
 }
 
 /// A word as a slot, if it can be one.
-pub(crate) fn slot_text(word: u64) -> String {
+fn slot_text(word: u64) -> String {
     match Slot::from_word(word) {
         Some(slot) => format!("{slot:?}"),
         None => format!("{word:#x}"),

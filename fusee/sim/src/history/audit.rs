@@ -63,8 +63,11 @@ struct Audit<'a> {
     /// Live objects, each with the live word that names it.
     live: BTreeMap<Address, Slot>,
     /// Keys that a live slot names.
-    keys: BTreeSet<(u8, Vec<u8>)>,
+    keys: BTreeSet<Name>,
 }
+
+/// A key's database and name.
+type Name = (u8, Vec<u8>);
 
 impl Audit<'_> {
     /// Block tables: all copies alike, and the living own what they say.
@@ -187,7 +190,7 @@ impl Audit<'_> {
     }
 
     /// Checks all copies of an object; returns its key and the words of its chunks.
-    fn check_object(&self, word: Slot) -> Result<((u8, Vec<u8>), Vec<Slot>), String> {
+    fn check_object(&self, word: Slot) -> Result<(Name, Vec<Slot>), String> {
         let address = word.address();
         let wrong = |what: &str| Err(format!("{word:?} {what}"));
         let Some((_, _, start)) = self.geometry.block_of(address) else {

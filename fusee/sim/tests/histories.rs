@@ -1,0 +1,51 @@
+//! Two thousand seeded histories of real stores, each linearizable and with
+//! every object accounted for. `sim` plays as many more as one likes.
+
+use fusee_sim::history::{Scenario, Summary, run_history};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+const HISTORIES: u64 = 2000;
+
+#[test]
+fn two_thousand_histories_are_linearizable_and_leak_nothing() {
+    let next = AtomicU64::new(1);
+    let play = || {
+        let mut summary = Summary::default();
+        loop {
+            let seed = next.fetch_add(1, Relaxed);
+            if seed > HISTORIES {
+                return summary;
+            }
+            match run_history(seed, &Scenario::default()) {
+                Ok(one) => summary.add(&one),
+                Err(failure) => panic!("{failure}"),
+            }
+        }
+    };
+    let mut summary = Summary::default();
+    std::thread::scope(|scope| {
+        for thread in [scope.spawn(play), scope.spawn(play)] {
+            summary.add(&thread.join().expect("histories pass"));
+        }
+    });
+    // The histories were worth playing: everything that can happen did.
+    let Summary { operations, stops, torn_reads, conflicts, census, .. } = summary;
+    assert!(operations > 20 * HISTORIES && stops > HISTORIES / 2 && torn_reads > 1000);
+    for count in [
+        conflicts.rule1,
+        conflicts.rule2,
+        conflicts.rule3,
+        conflicts.lost,
+        conflicts.helped,
+        conflicts.helps,
+        conflicts.abandoned,
+        conflicts.restarts,
+        conflicts.stale,
+        conflicts.expired,
+        conflicts.reclaimed,
+        census.live,
+        census.orphaned,
+    ] {
+        assert!(count > 10, "{conflicts:?} {census:?}");
+    }
+}
