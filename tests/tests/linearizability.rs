@@ -20,7 +20,18 @@ const STEPS_MAX: u64 = 5_000_000;
 const _: () = assert!(CLIENTS * OPERATIONS <= OPERATIONS_MAX);
 
 fn server() -> Server {
-    Server::under_test(&Options { memory_mib: Some(256), workers: Some(4), ..Options::default() })
+    replicated(1)
+}
+
+/// A server that keeps so many copies of every key, each on a memory node.
+fn replicated(replicas: u64) -> Server {
+    let count = replicas.to_string();
+    Server::under_test(&Options {
+        memory_mib: Some(256 * replicas),
+        workers: Some(4),
+        gateway_flags: ["--replicas", &count, "--memory-nodes", &count].map(str::to_owned).to_vec(),
+        ..Options::default()
+    })
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -207,8 +218,18 @@ fn record(server: &Server, seed: u64) -> Vec<History> {
 
 #[test]
 fn histories_of_eight_connections_on_three_keys_are_linearizable() {
-    let server = server();
-    let histories = record(&server, 1);
+    assert_all_linearizable(&server());
+}
+
+#[test]
+fn histories_on_two_and_three_replicas_are_linearizable() {
+    for replicas in [2, 3] {
+        assert_all_linearizable(&replicated(replicas));
+    }
+}
+
+fn assert_all_linearizable(server: &Server) {
+    let histories = record(server, 1);
     assert_eq!(histories.len(), ROUNDS * KEYS);
     for (number, history) in histories.iter().enumerate() {
         assert_eq!(history.len(), CLIENTS * OPERATIONS);

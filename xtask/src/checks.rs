@@ -52,5 +52,5 @@ pub(crate) fn deny() -> Result<(), String> {
 
 /// Unit, integration and documentation tests of every crate, without suites.
 pub(crate) fn unit_tests() -> Result<(), String> {
-    cargo(&["test", "--profile", PROFILE, "--workspace", "--quiet"]).run()
+    cargo(&["test", "--profile", PROFILE, "--workspace", "--quiet", "--no-fail-fast"]).run()
 }
