@@ -22,10 +22,11 @@ use std::rc::Rc;
 
 /// Frees that one batch writes.
 const FREES_PER_BATCH: usize = 512;
-/// A tick reads a free map for so many objects that were allocated since the
-/// last one, up to the bound: others free about as many as this client does.
+/// A tick reads some free maps, and one more for so many objects that were
+/// allocated since the last one: others free about as many as this client does.
+const MAPS_PER_TICK: u64 = 4;
+const MAPS_PER_TICK_MAX: u64 = 16;
 const ALLOCATIONS_PER_MAP: u64 = 256;
-const MAPS_PER_TICK: usize = 16;
 /// Rounds of waiting for grace before a full pool is called full, and their
 /// length: together some ten ticks of the other clients.
 const HURRY_ROUNDS: u32 = 12;
@@ -178,8 +179,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.tick().await?;
         let allocated = self.stats.allocated.get();
         let before = std::mem::replace(&mut self.reclaimer.borrow_mut().allocated, allocated);
-        let maps = 1 + (allocated - before) / ALLOCATIONS_PER_MAP;
-        self.read_free_maps(MAPS_PER_TICK.min(maps as usize)).await?;
+        let maps = MAPS_PER_TICK + (allocated - before) / ALLOCATIONS_PER_MAP;
+        self.read_free_maps(maps.min(MAPS_PER_TICK_MAX) as usize).await?;
         self.return_blocks(false).await?;
         self.stats.in_grace.set(self.reclaimer.borrow().in_grace() as u64);
         let alloc = self.alloc.borrow();

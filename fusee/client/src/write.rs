@@ -136,16 +136,22 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 }
                 return Ok(false);
             };
-            // It goes in any case, see `update`, but it was not there any more.
-            let over = is_over(&found.meta, self.env.now_ms());
+            if is_over(&found.meta, self.env.now_ms()) {
+                // A blind record would tell a SET that loses to it that its value
+                // was there to be deleted, while this delete answers that nothing
+                // was.
+                drop(pin);
+                self.fabric.recycle(sought.batch);
+                if let Some(unused) = draft {
+                    self.release_lost(&unused);
+                }
+                return self.delete_if_live(key).await;
+            }
             let mine = draft.expect("a candidate was read along with a record's WRITE");
             let placed = self.place_on(key, &sought, &found, &mine).await;
             self.fabric.recycle(sought.batch);
             match self.settle(hash, placed?, &mine) {
-                Settled::Won => {
-                    self.stats.expired.add(u64::from(over));
-                    return Ok(!over);
-                }
+                Settled::Won => return Ok(true),
                 Settled::Lost => {
                     self.release_lost(&mine);
                     return Ok(false);
@@ -160,6 +166,17 @@ impl<F: Fabric, E: Env> Store<F, E> {
             }
         }
         Err(Error::Conflict { attempts: ATTEMPTS_MAX })
+    }
+
+    /// Removes a key by a conditional write.
+    async fn delete_if_live(&self, key: Key<'_>) -> Result<bool, Error> {
+        let mut existed = false;
+        let deleted = self.update(key, |current, _| {
+            existed = current.is_some();
+            if existed { Decision::Delete } else { Decision::Keep }
+        });
+        deleted.await?;
+        Ok(existed)
     }
 
     /// Reads, decides and writes as one atomic step; the last call of `decide`
