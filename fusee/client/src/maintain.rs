@@ -22,7 +22,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
     ///
     /// If a memory node is down or memory is corrupt; calling again goes on.
     pub async fn maintain(&self) -> Result<Duration, Error> {
-        if self.maintaining.get() {
+        if self.maintaining.get() || self.hurrying.get() > 0 {
             return Ok(BUSY);
         }
         {

@@ -424,6 +424,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// other clients. No operation of the caller may be pinned. False if none
     /// has come.
     pub(crate) async fn reclaim_now(&self) -> Result<bool, Error> {
+        // Maintenance that begins again and again must not keep this out.
+        self.hurrying.set(self.hurrying.get() + 1);
+        let _hurrying = Hurrying(&self.hurrying);
         while self.maintaining.get() {
             self.env.sleep_us(HURRY_US).await;
         }
@@ -440,6 +443,15 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
         self.return_blocks(true).await?;
         Ok(self.stats.reclaimed.get() > before)
+    }
+}
+
+/// Marks that somebody waits for memory.
+struct Hurrying<'a>(&'a Cell<u32>);
+
+impl Drop for Hurrying<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Store<F, E> {
     pub(crate) next_node: Cell<u16>,
     pub(crate) scratch: RefCell<Vec<Scratch>>,
     pub(crate) maintaining: Cell<bool>,
+    /// Operations that wait for memory to come back.
+    pub(crate) hurrying: Cell<u32>,
     pub(crate) stats: Arc<Stats>,
 }
 
@@ -104,6 +106,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             next_node: Cell::new((client % u32::from(geometry.params.nodes)) as u16),
             scratch: RefCell::default(),
             maintaining: Cell::new(false),
+            hurrying: Cell::new(0),
             stats: Arc::default(),
             fabric,
             env,
