@@ -136,16 +136,25 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 }
                 return Ok(false);
             };
-            // It goes in any case, see `update`, but it was not there any more.
-            let over = is_over(&found.meta, self.env.now_ms());
+            if is_over(&found.meta, self.env.now_ms()) {
+                // Not blindly: a SET that loses to a blind DEL takes itself for
+                // what that DEL removed, and this one would say that there was
+                // nothing.
+                self.fabric.recycle(sought.batch);
+                if let Some(unused) = draft.take() {
+                    self.release_lost(&unused);
+                }
+                drop(pin);
+                match self.remove_over(key, &mut Vec::new()).await? {
+                    None => return Ok(false),
+                    Some(_) => continue,
+                }
+            }
             let mine = draft.expect("a candidate was read along with a record's WRITE");
             let placed = self.place_on(key, &sought, &found, &mine).await;
             self.fabric.recycle(sought.batch);
             match self.settle(hash, placed?, &mine) {
-                Settled::Won => {
-                    self.stats.expired.add(u64::from(over));
-                    return Ok(!over);
-                }
+                Settled::Won => return Ok(true),
                 Settled::Lost => {
                     self.release_lost(&mine);
                     return Ok(false);
