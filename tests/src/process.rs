@@ -6,23 +6,41 @@ use std::io;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Nanoseconds that all threads of a process have spent on a processor.
+/// What a process or thread had of the processors, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Share {
+    /// Time on a processor.
+    pub cpu_ns: u64,
+    /// Time ready to run while something else had the processor.
+    pub waiting_ns: u64,
+}
+
+/// What all threads of a process have had so far.
 ///
 /// A running thread's last scheduler tick is missing, so read it when the
 /// process is idle.
-pub fn cpu_ns(pid: Pid) -> io::Result<u64> {
-    let mut total = 0;
+pub fn share(pid: Pid) -> io::Result<Share> {
+    let mut total = Share::default();
     for task in fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid()))? {
         // A thread may end between the listing and the reading.
         let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
-        total += first_number(&text)?;
+        let one = Share::parse(&text)?;
+        total.cpu_ns += one.cpu_ns;
+        total.waiting_ns += one.waiting_ns;
     }
     Ok(total)
 }
 
-/// Nanoseconds that the calling thread has spent on a processor.
-pub fn own_cpu_ns() -> io::Result<u64> {
-    first_number(&fs::read_to_string("/proc/thread-self/schedstat")?)
+/// What the calling thread has had so far.
+pub fn own_share() -> io::Result<Share> {
+    Share::parse(&fs::read_to_string("/proc/thread-self/schedstat")?)
+}
+
+impl Share {
+    fn parse(schedstat: &str) -> io::Result<Self> {
+        let (cpu, rest) = schedstat.split_once(' ').unwrap_or((schedstat, ""));
+        Ok(Self { cpu_ns: first_number(cpu)?, waiting_ns: first_number(rest)? })
+    }
 }
 
 /// Resident memory of a process in bytes, shared mappings included.
@@ -63,13 +81,14 @@ mod tests {
 
     #[test]
     fn a_threads_work_counts_for_its_process() {
-        let before = own_cpu_ns().unwrap();
+        let own = || own_share().unwrap().cpu_ns;
+        let before = own();
         let mut x = 1u64;
-        while own_cpu_ns().unwrap() < before + 20_000_000 {
+        while own() < before + 20_000_000 {
             x = std::hint::black_box(x.wrapping_mul(3));
         }
-        let own = own_cpu_ns().unwrap();
-        assert!(cpu_ns(rustix::process::getpid()).unwrap() >= own);
+        let done = own();
+        assert!(share(rustix::process::getpid()).unwrap().cpu_ns >= done);
     }
 
     #[test]

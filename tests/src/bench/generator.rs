@@ -99,7 +99,7 @@ impl<'a> Generator<'a> {
         let mut latency_us = latencies();
         let mut events = Vec::with_capacity(self.connections.len());
         let (mut batches_sent, mut operations, mut open) = (0, 0, 0);
-        let cpu_before = process::own_cpu_ns().map_err(io_error)?;
+        let cpu_before = process::own_share().map_err(io_error)?;
         let begin = Instant::now();
 
         for index in 0..self.connections.len() {
@@ -146,8 +146,8 @@ impl<'a> Generator<'a> {
             }
         }
         let elapsed = begin.elapsed();
-        let cpu_after = process::own_cpu_ns().map_err(io_error)?;
-        let generator_cpu = Duration::from_nanos(cpu_after - cpu_before);
+        let cpu_after = process::own_share().map_err(io_error)?;
+        let generator_cpu = Duration::from_nanos(cpu_after.cpu_ns - cpu_before.cpu_ns);
         Ok(Window { operations, elapsed, generator_cpu, latency_us })
     }
 

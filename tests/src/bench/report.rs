@@ -15,6 +15,8 @@ pub struct Sample {
     pub window: Window,
     /// What the server's threads spent on a processor meanwhile.
     pub server_cpu: Duration,
+    /// How long they could have run, had the processor been theirs.
+    pub server_waiting: Duration,
 }
 
 impl Sample {
@@ -93,6 +95,15 @@ impl Comparison {
         let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let greatest = ratios.iter().copied().fold(0.0, f64::max);
         (median(ratios), least, greatest)
+    }
+
+    /// The greatest share of a window for which a server waited for its core.
+    pub fn disturbance(&self) -> f64 {
+        let samples = self.baseline.iter().chain(&self.ours);
+        let shares = samples.map(|sample| {
+            sample.server_waiting.as_secs_f64() / sample.window.elapsed.as_secs_f64()
+        });
+        shares.fold(0.0, f64::max)
     }
 
     /// Whether the gate of this row, if it has one, is reached.
@@ -213,6 +224,7 @@ mod tests {
                 latency_us,
             },
             server_cpu: Duration::from_millis(server_ms),
+            server_waiting: Duration::from_millis(server_ms / 10),
         }
     }
 
@@ -234,6 +246,11 @@ mod tests {
     fn gate_is_missed_below_and_reached_at_its_ratio() {
         assert!(comparison([150, 200, 100]).passes());
         assert!(!comparison([99, 198, 99]).passes());
+    }
+
+    #[test]
+    fn waiting_for_the_core_is_a_disturbance() {
+        assert_eq!(comparison([150, 200, 100]).disturbance(), 0.1);
     }
 
     #[test]

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 struct BenchEnv;
 
 impl Env for BenchEnv {
-    #[expect(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
     fn now_ms(&self) -> u64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
     }
@@ -89,7 +88,6 @@ fn main() {
     });
 }
 
-#[expect(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 async fn time(work: impl Future<Output = ()>) -> Duration {
     let start = Instant::now();
     work.await;
