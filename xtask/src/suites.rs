@@ -60,6 +60,17 @@ pub(crate) const ALL: &[Suite] = &[
         },
     },
     Suite {
+        name: "loom",
+        about: "every interleaving of a few verbs on shared memory",
+        run: |_| {
+            // Another configuration of the same crates, so a folder of its own.
+            cargo(&["test", "--release", "--package", "fusee-fabric", "--lib"])
+                .args(&["--target-dir", "target/loom", "loom"])
+                .env("RUSTFLAGS", "--cfg loom")
+                .run()
+        },
+    },
+    Suite {
         name: "resp",
         about: "malformed frames, half frames, huge headers, slow readers",
         run: |options| test_target("resp", options),
