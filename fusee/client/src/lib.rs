@@ -1,7 +1,7 @@
 //! The FUSEE client: linearizable operations on keys kept in remote memory.
 //!
 //! [`Store`] is one worker's way to a pool. A GET is in `read.rs`, a SET in
-//! `write.rs`; both find the key's slot through `index.rs`, and a write moves it
+//! `write.rs`, an INCR in `update.rs`; all find the key's slot through `index.rs`, and a write moves it
 //! in a round: `snapshot.rs` where the slot has backups, `single.rs` where it
 //! has none. Memory comes from `alloc.rs` and returns through `reclaim.rs`.
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ mod snapshot;
 mod stats;
 mod store;
 mod sweep;
+mod update;
 mod write;
 
 pub use alloc::{BlockAudit, ObjectState};
