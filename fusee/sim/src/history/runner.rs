@@ -37,7 +37,7 @@ pub type Inspect<S> = dyn Fn(&SimPool, &[Option<Rc<S>>]) -> Result<Census, Strin
 const DEADLINE_NS: u64 = 5_000_000_000;
 /// Rounds of background work of every client until what one does has reached
 /// the others: an owner looks at four of its blocks in each.
-const TICKS_TO_REST: u64 = 6;
+const TICKS_TO_REST: u64 = 8;
 
 /// Plays the plan of a seed on the stage that `build` makes for it.
 ///
@@ -107,10 +107,11 @@ fn play<S: Subject + 'static>(
     if executor.block_on(2 * DEADLINE_NS, last_look).is_none() {
         return Err(Fault::Hang("the last reads do not end".to_owned()));
     }
-    // Then only the background goes on: all that is to be freed is noted, then
-    // found by its owners, then reusable; and at last not even that.
+    // Then only the background goes on: what has ended is swept, what
+    // is to be freed is noted, then found by its owners, then reusable; and at
+    // last not even that.
     let mut ended = Ended::Done;
-    for _ in ["noted", "found", "reusable"] {
+    for _ in ["swept", "noted", "found", "reusable"] {
         let ticks = record.ticks.iter().map(|ticks| ticks.get() + TICKS_TO_REST);
         let goal: Vec<u64> = ticks.collect();
         ended = executor.run(3 * DEADLINE_NS, || {
@@ -189,7 +190,8 @@ async fn tick<S: Subject>(
     mut plan: ClientPlan,
 ) {
     loop {
-        let pause_ns = plan.rng.between(plan.tick_ns / 2, plan.tick_ns * 3 / 2);
+        let tick_ns = plan.tick_ns * plan.slowness;
+        let pause_ns = plan.rng.between(tick_ns / 2, tick_ns * 3 / 2);
         record.sim.sleep(pause_ns).await;
         if let Err(error) = subject.maintain().await {
             return record
