@@ -47,14 +47,19 @@ impl<F: Fabric, E: Env> Store<F, E> {
             polls += 1;
             let Some(winner) = winner.filter(|_| polls >= POLLS_BEFORE_HELP) else { continue };
             if helps == HELPS_MAX {
-                return Ok(Outcome::Again(Again { offered, join: None, back_off: true }));
+                return Ok(Outcome::Again(Again {
+                    offered,
+                    join: None,
+                    avoid: Some(round.at),
+                    back_off: true,
+                }));
             }
             helps += 1;
             if let Help::Forbidden(join) = self.help(round, votes, winner).await? {
                 // My word has lost in any case. Whoever is in the other slot may
                 // need help there.
-                let join = Some(join);
-                return Ok(Outcome::Again(Again { offered, join, back_off: true }));
+                let (join, avoid) = (Some(join), Some(round.at));
+                return Ok(Outcome::Again(Again { offered, join, avoid, back_off: true }));
             }
         };
         self.after_defeat(round, offered, winner, primary).await

@@ -175,16 +175,55 @@ impl View {
     /// The slot to insert into: the first vacant one of the emptier combined
     /// bucket, its main bucket first (RACE's choice keeps buckets level). All
     /// inserters of a key choose alike, so rivals mostly meet in one slot.
-    pub(crate) fn vacancy(&self) -> Option<(Address, Slot)> {
+    ///
+    /// If it is `avoid`, because an insert there is stuck, it is the next one, the
+    /// same only if there is no other.
+    pub(crate) fn vacancy(&self, avoid: Option<Address>) -> Option<(Address, Slot)> {
         let vacant = |half: &[(Address, Slot)]| half.iter().filter(|(_, s)| s.is_vacant()).count();
         let (first, second) = self.slots.split_at(COMBINED_SLOTS);
         let (emptier, other) =
             if vacant(first) >= vacant(second) { (first, second) } else { (second, first) };
-        emptier.iter().chain(other).copied().find(|(_, s)| s.is_vacant())
+        let mut vacancies = emptier.iter().chain(other).copied().filter(|(_, s)| s.is_vacant());
+        let first = vacancies.next()?;
+        let Some(avoid) = avoid else { return Some(first) };
+        if first.0 == avoid {
+            return Some(vacancies.next().unwrap_or(first));
+        }
+        vacancies.find(|&(at, _)| at == avoid);
+        Some(vacancies.next().unwrap_or(first))
     }
 
     /// Inserts in progress (r = 1) whose owner may be dead.
     pub(crate) fn tentative(&self) -> impl Iterator<Item = (Address, Slot)> + '_ {
         self.iter().filter(|(_, s)| s.is_tentative())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fusee_layout::Class;
+
+    #[test]
+    fn an_insert_goes_round_a_slot_that_is_stuck() {
+        let taken = Slot::live(1, Class::SMALLEST, 1, Address::new(64));
+        let at = |number: usize| Address::new(8 * number as u64);
+        let mut slots: [(Address, Slot); CANDIDATE_SLOTS] =
+            std::array::from_fn(|number| (at(number), taken));
+        for vacant in [3, 5, 20] {
+            slots[vacant].1 = taken.tombstone();
+        }
+        let vacancy = |view: &View, avoid| view.vacancy(avoid).map(|(at, _)| at);
+        let view = View { slots };
+        assert_eq!(vacancy(&view, None), Some(at(3)));
+        assert_eq!(vacancy(&view, Some(at(3))), Some(at(5)));
+        assert_eq!(vacancy(&view, Some(at(5))), Some(at(20)));
+        assert_eq!(vacancy(&view, Some(at(20))), Some(at(3)));
+        slots[3].1 = taken;
+        slots[5].1 = taken;
+        let view = View { slots };
+        assert_eq!(vacancy(&view, Some(at(20))), Some(at(20)), "there is no other");
+        slots[20].1 = taken;
+        assert_eq!(vacancy(&View { slots }, None), None);
     }
 }

@@ -44,6 +44,9 @@ pub(crate) struct Again {
     /// For an insert: the slot where the key was about to appear. The next
     /// attempt joins the round there, so that it helps instead of waiting.
     pub(crate) join: Option<Address>,
+    /// For an insert: a slot in which another's insert is stuck; other vacant ones
+    /// come first.
+    pub(crate) avoid: Option<Address>,
     /// Wait a little before.
     pub(crate) back_off: bool,
 }
@@ -51,6 +54,6 @@ pub(crate) struct Again {
 impl Again {
     /// Start again without waiting.
     pub(crate) const fn at_once(offered: bool) -> Outcome {
-        Outcome::Again(Self { offered, join: None, back_off: false })
+        Outcome::Again(Self { offered, join: None, avoid: None, back_off: false })
     }
 }

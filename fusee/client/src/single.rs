@@ -84,7 +84,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
         self.uncount_key(round);
         self.stats.lost.add(1);
-        Ok(Outcome::Again(Again { offered: true, join: None, back_off: true }))
+        Ok(Outcome::Again(Again { offered: true, join: None, avoid: None, back_off: true }))
     }
 
     /// Aborts an insert in progress, of whatever key: its owner starts again.
@@ -102,6 +102,6 @@ impl<F: Fabric, E: Env> Store<F, E> {
     async fn single_abandon(&self, round: &Round<'_>) -> Result<Outcome, Error> {
         self.stats.abandoned.add(1);
         self.abort(round.at, round.new.tentative()).await?;
-        Ok(Outcome::Again(Again { offered: true, join: None, back_off: false }))
+        Ok(Outcome::Again(Again { offered: true, join: None, avoid: None, back_off: false }))
     }
 }

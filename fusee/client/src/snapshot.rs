@@ -267,7 +267,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
         self.stats.abandoned.add(1);
         self.abandon_backups(round.at, round.new).await?;
-        Ok(Outcome::Again(Again { offered: true, join: Some(join), back_off: true }))
+        Ok(Outcome::Again(Again { offered: true, join: Some(join), avoid: None, back_off: true }))
     }
 
     /// Brings the backups along after the insert of `word` was abandoned. 1

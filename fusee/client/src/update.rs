@@ -69,7 +69,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
     ) -> Result<(), Error> {
         self.check_lengths(key, 0)?;
         let hash = self.hash(key);
-        let mut join = None;
+        let mut last = None;
         let mut hurried = false;
         for attempt in 0..ATTEMPTS_MAX {
             let pin = self.epochs.pin();
@@ -141,7 +141,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                     return Err(error);
                 }
             };
-            let placed = self.place_draft(key, &sought, &mine, join).await;
+            let placed = self.place_draft(key, &sought, &mine, last).await;
             self.fabric.recycle(sought.batch);
             let settled = match placed {
                 Ok(placed) => self.settle(hash, placed, &mine),
@@ -160,7 +160,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                     // writes another one.
                     self.release_lost(&mine);
                     self.drop_chunks(chunks.as_deref());
-                    join = again.join;
+                    last = Some(again);
                     self.back_off(attempt, again).await;
                 }
             }

@@ -68,7 +68,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         draft: &mut Option<Draft>,
     ) -> Result<Settled, Error> {
         let key = content.key;
-        let mut join = None;
+        let mut last = None;
         for attempt in 0..ATTEMPTS_MAX {
             let mut batch = self.fabric.batch();
             let mine = match *draft {
@@ -89,7 +89,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             let _pin = self.epochs.pin();
             let aim = Aim { whole: false, delete: None };
             let sought = self.seek(key, hash, batch, aim).await?;
-            let placed = self.place_draft(key, &sought, &mine, join).await;
+            let placed = self.place_draft(key, &sought, &mine, last).await;
             self.fabric.recycle(sought.batch);
             match self.settle(hash, placed?, &mine) {
                 Settled::Again(again) => {
@@ -97,7 +97,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                         self.release_lost(&mine);
                         *draft = None;
                     }
-                    join = again.join;
+                    last = Some(again);
                     self.back_off(attempt, again).await;
                 }
                 done => return Ok(done),
@@ -186,14 +186,16 @@ impl<F: Fabric, E: Env> Store<F, E> {
         key: Key<'_>,
         sought: &Sought,
         mine: &Draft,
-        join: Option<Address>,
+        last: Option<Again>,
     ) -> Result<Placed, Error> {
         if let Some(found) = &sought.found {
             return self.place_on(key, sought, found, mine).await;
         }
         let view = sought.view.as_deref().expect("only buckets tell that a key is absent");
+        let join = last.and_then(|again| again.join);
+        let avoid = last.and_then(|again| again.avoid);
         let joined = join.and_then(|at| Some((at, view.word(at)?)));
-        let vacancy = joined.filter(|(_, word)| word.is_vacant()).or_else(|| view.vacancy());
+        let vacancy = joined.filter(|(_, word)| word.is_vacant()).or_else(|| view.vacancy(avoid));
         let Some((at, old)) = vacancy else {
             let outcome = self.make_room(view).await?;
             return Ok(Placed { outcome, at: Address::default(), replaced: None });
