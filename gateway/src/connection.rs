@@ -7,6 +7,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tracing::debug;
@@ -24,6 +25,9 @@ const OUTPUT_BYTES_PER_TURN: usize = 256 * 1024;
 /// Room for an argument that is announced but has not arrived grows by doubling
 /// what has, but at least by this.
 const GROWTH_BYTES_MIN: usize = 64 * 1024;
+
+/// How long a client gets to notice that its connection has ended.
+const LINGER: Duration = Duration::from_millis(500);
 
 /// How a connection shall end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,14 +113,17 @@ impl<K: Keyspace> Connection<'_, K> {
                 Event::Ready => {}
                 // Whoever sends no more may still read.
                 Event::Closed => return self.send_all().await,
-                Event::End => return Ok(()),
+                Event::End => return self.linger().await,
             }
             while self.session.load(&mut self.input) {
                 let flow = self.turn().await?;
                 self.session.compact(&mut self.input);
                 match flow {
                     Flow::Abort => return Ok(()),
-                    Flow::Close => return self.send_all().await,
+                    Flow::Close => {
+                        self.send_all().await?;
+                        return self.linger().await;
+                    }
                     Flow::More | Flow::Done => self.worker.outbox.push(&self.link.socket),
                 }
                 if self.input.is_empty() {
@@ -191,6 +198,32 @@ impl<K: Keyspace> Connection<'_, K> {
             self.writable().await?;
         }
         Ok(())
+    }
+
+    /// Reads on for a moment, and forgets it, until the client has closed its
+    /// side. Closing a socket to which the client still sends resets the
+    /// connection, and a reset takes replies with it that the client has not
+    /// read yet.
+    async fn linger(&mut self) -> io::Result<()> {
+        let link = self.link;
+        if link.end.get() == Some(End::Now) {
+            return Ok(());
+        }
+        std::future::poll_fn(|context| link.socket.poll_shutdown(context)).await?;
+        let closed = async {
+            loop {
+                self.input.clear();
+                let read = |context: &mut Context<'_>| {
+                    link.socket.poll_read(context, &mut self.input, |input| {
+                        input.reserve(BUFFER_BYTES);
+                    })
+                };
+                if std::future::poll_fn(read).await? == 0 {
+                    return Ok(());
+                }
+            }
+        };
+        tokio::time::timeout(LINGER, closed).await.unwrap_or(Ok(()))
     }
 
     /// Waits for room in the socket and sends. A client that makes none is

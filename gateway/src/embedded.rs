@@ -244,9 +244,9 @@ impl Keyspace for EmbeddedStore {
     async fn read(
         &self,
         keys: &[Key<'_>],
-        each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>),
+        each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>) -> bool,
     ) {
-        self.store.read(keys, each).await;
+        self.store.read_while(keys, each).await;
     }
 
     async fn set(

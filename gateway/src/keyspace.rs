@@ -12,11 +12,12 @@ use fusee::{Decision, Entry, Error, Key};
 #[expect(async_fn_in_trait, reason = "one thread per worker, so futures need not be Send")]
 pub trait Keyspace {
     /// Reads many keys at once and hands each result over, in the order of
-    /// `keys`. One round trip when all are cached, two otherwise.
+    /// `keys`, until `each` wants no more. One round trip when all are cached,
+    /// two otherwise.
     async fn read(
         &self,
         keys: &[Key<'_>],
-        each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>),
+        each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>) -> bool,
     );
 
     /// Sets a key, whatever it was; a value with an end in the past removes it.

@@ -100,6 +100,8 @@ pub(crate) struct Session {
     // Kept only for their memory.
     keys: Vec<Key<'static>>,
     gathered: Vec<Gathered>,
+    /// Keys that one read takes: fewer while values are large.
+    keys_per_read: usize,
 }
 
 impl Session {
@@ -118,6 +120,7 @@ impl Session {
             broken: None,
             keys: Vec::new(),
             gathered: Vec::new(),
+            keys_per_read: KEYS_PER_READ,
         }
     }
 
@@ -241,7 +244,7 @@ impl Session {
             let command = &COMMANDS[usize::from(id)];
             let arguments = self.requests.arguments(input, job.frame);
             let Run::Read(read) = command.run else { break };
-            if !command.takes(arguments.len()) || keys.len() >= KEYS_PER_READ {
+            if !command.takes(arguments.len()) || keys.len() >= self.keys_per_read {
                 break;
             }
             self.gathered.push(gather(read, arguments, self.state.database, &mut keys));
@@ -253,13 +256,21 @@ impl Session {
             if answers.is_full() {
                 break;
             }
-            let read = keyspace.read(keys, |_, entry| answers.take(entry));
+            let read = keyspace.read(keys, |_, entry| {
+                answers.take(entry);
+                !answers.is_full()
+            });
             round_trips += counted(keyspace, read).await;
         }
         let (lookups, left) = answers.end();
         place.stats.hits.add(lookups.hits);
         place.stats.misses.add(lookups.misses);
-        self.next = first + self.gathered.len() - left;
+        let answered = self.gathered.len() - left;
+        // Whose values are large gets fewer read at once: the rest would be read
+        // again after these have been sent.
+        self.keys_per_read =
+            if left > 0 { answered.max(1) } else { (2 * self.keys_per_read).min(KEYS_PER_READ) };
+        self.next = first + answered;
         for job in &mut self.jobs[first..self.next] {
             job.round_trips = round_trips;
         }

@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
@@ -119,6 +119,11 @@ impl Socket {
 
     pub(crate) fn poll_write_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream.borrow().poll_write_ready(context)
+    }
+
+    /// Tells the client that nothing more will be sent.
+    pub(crate) fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        pin!(&mut *self.stream.borrow_mut()).poll_shutdown(context)
     }
 
     /// Reads what there is into `input`, for which `make_room` is called only

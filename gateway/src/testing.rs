@@ -105,14 +105,17 @@ impl Keyspace for MemoryKeyspace {
     async fn read(
         &self,
         keys: &[Key<'_>],
-        mut each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>),
+        mut each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>) -> bool,
     ) {
         self.count(1);
         let now_ms = self.now_ms();
         let databases = self.lock();
         for (index, key) in keys.iter().enumerate() {
             let part = &databases[usize::from(key.database)][part_of(key.name)];
-            each(index, Ok(part.get(key.name).and_then(|value| live(value, now_ms))));
+            let entry = part.get(key.name).and_then(|value| live(value, now_ms));
+            if !each(index, Ok(entry)) {
+                break;
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 const BUSY: Duration = Duration::from_millis(1);
 /// Between two ticks of a store at rest. Others' memory waits for its counter,
 /// so it has to tick all the same.
-const IDLE: Duration = Duration::from_millis(20);
+const IDLE: Duration = Duration::from_millis(10);
 /// Objects with an end that one tick looks at.
 const SWEEP_PER_TICK: usize = 64;
 

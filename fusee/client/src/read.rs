@@ -70,6 +70,20 @@ impl<F: Fabric, E: Env> Store<F, E> {
         keys: &[Key<'_>],
         mut each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>),
     ) {
+        let all = |number, entry: Result<Option<Entry<'_>>, Error>| {
+            each(number, entry);
+            true
+        };
+        self.read_while(keys, all).await;
+    }
+
+    /// As [`Self::read`], until `each` says that it wants no more: large values
+    /// that come after are not fetched.
+    pub async fn read_while(
+        &self,
+        keys: &[Key<'_>],
+        mut each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>) -> bool,
+    ) {
         let _pin = self.epochs.pin();
         let mut scratch = self.scratch.borrow_mut().pop().unwrap_or_default();
         let mut batch = self.fabric.batch();
@@ -86,7 +100,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.fabric.recycle(batch);
         let now_ms = self.env.now_ms();
         for (number, reading) in scratch.readings.iter().enumerate() {
-            match reading.step {
+            let wants_more = match reading.step {
                 Step::Found(found) if is_over(&found.meta, now_ms) => {
                     let mut value = Vec::new();
                     let left = self.remove_over(keys[number], &mut value).await;
@@ -94,13 +108,14 @@ impl<F: Fabric, E: Env> Store<F, E> {
                         let (kind, expires_at_ms) = left?;
                         Some(Entry { value: &value, kind, expires_at_ms })
                     });
-                    each(number, entry);
+                    each(number, entry)
                 }
-                Step::Found(found) => {
-                    self.hand_over(number, &scratch, found, &mut each).await;
-                }
+                Step::Found(found) => self.hand_over(number, &scratch, found, &mut each).await,
                 Step::Failed(error) => each(number, Err(error)),
                 _ => each(number, Ok(None)),
+            };
+            if !wants_more {
+                break;
             }
         }
         scratch.readings.clear();
@@ -135,8 +150,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
         number: usize,
         scratch: &Scratch,
         found: Found,
-        each: &mut impl FnMut(usize, Result<Option<Entry<'_>>, Error>),
-    ) {
+        each: &mut impl FnMut(usize, Result<Option<Entry<'_>>, Error>) -> bool,
+    ) -> bool {
         let bytes = scratch.batches[found.batch].bytes(found.object);
         let body = match bytes {
             Ok(bytes) => &bytes[found.body_at..found.body_end],

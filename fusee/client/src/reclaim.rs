@@ -28,8 +28,8 @@ const MAPS_PER_TICK: u64 = 4;
 const MAPS_PER_TICK_MAX: u64 = 16;
 const ALLOCATIONS_PER_MAP: u64 = 256;
 /// Rounds of waiting for grace before a full pool is called full, and their
-/// length: together some ten ticks of the other clients.
-const HURRY_ROUNDS: u32 = 12;
+/// length: together some six ticks of clients at rest, of which grace takes three.
+const HURRY_ROUNDS: u32 = 30;
 const HURRY_US: u64 = 2000;
 /// After one hurried reclamation in vain others answer at once for so long.
 const HURRY_PAUSE_MS: u64 = 100;

@@ -26,7 +26,7 @@ pub enum Command {
     Get,
     /// EXISTS.
     Exists,
-    /// SET [PXAT].
+    /// SET, with PXAT or without.
     Set(Held),
     /// SET NX.
     SetNx(Held),
