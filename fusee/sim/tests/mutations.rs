@@ -1,5 +1,9 @@
 //! Would the simulator notice if the protocol lacked a step? A meddler between
 //! clients and memory takes each step away; histories must fail for it.
+//!
+//! What random schedules meet too rarely is left to the model, which meets
+//! everything: deletes in progress in the duplicate check, lagging backups,
+//! words that recur.
 
 use fusee_fabric::Verb;
 use fusee_layout::{COMBINED_BYTES, Geometry, Member, NodeAddress, RECORD_BYTES, Slot};
@@ -37,6 +41,9 @@ fn is_noticed<M: Meddler + 'static>(
 fn with_backups() -> Scenario {
     Scenario { replicas: 2..=4, ..Scenario::default() }
 }
+
+/// Steps whose lack shows once in some hundred histories or a thousand.
+const SEEDS_OF_RARE: u64 = 10_000;
 
 /// Five clients set and delete four keys in an index without much room, so that
 /// inserts of one key meet in different slots.
@@ -154,23 +161,6 @@ fn a_missing_duplicate_check_is_noticed() {
     is_noticed(&rivals(), 3000, NoDuplicateCheck);
 }
 
-/// The duplicate check sees live rivals but no delete in progress.
-struct NoTombstonesInCheck(Places);
-
-impl Meddler for NoTombstonesInCheck {
-    fn read(&mut self, verb: &Seen, words: &mut [u64]) {
-        if Places::is_bucket_read(verb) && self.0.index_copy(verb.at) == Some(1) {
-            let tombstone = |word: &u64| Slot::from_word(*word).is_some_and(|s| s.is_tombstone());
-            words.iter_mut().filter(|word| tombstone(word)).for_each(|word| *word = 0);
-        }
-    }
-}
-
-#[test]
-fn a_duplicate_check_blind_for_deletes_in_progress_is_noticed() {
-    is_noticed(&rivals(), 3000, NoTombstonesInCheck);
-}
-
 /// The duplicate check's READ overtakes the vote that it should follow.
 struct NoFence;
 
@@ -182,13 +172,13 @@ impl Meddler for NoFence {
 
 #[test]
 fn a_missing_fence_is_noticed_with_backups() {
-    is_noticed(&rivals(), 3000, |_| NoFence);
+    is_noticed(&rivals(), SEEDS_OF_RARE, |_| NoFence);
 }
 
 #[test]
 fn a_missing_fence_is_noticed_without_backups() {
     let alone = Scenario { replicas: 1..=1, ..rivals() };
-    is_noticed(&alone, 3000, |_| NoFence);
+    is_noticed(&alone, SEEDS_OF_RARE, |_| NoFence);
 }
 
 /// A helper sees no rival of the insert that it helps.
@@ -206,7 +196,7 @@ impl Meddler for HelpsUnchecked {
 
 #[test]
 fn a_helper_that_does_not_check_is_noticed() {
-    is_noticed(&rivals(), 3000, HelpsUnchecked);
+    is_noticed(&rivals(), SEEDS_OF_RARE, HelpsUnchecked);
 }
 
 /// Nobody finds a commit record of his own.
