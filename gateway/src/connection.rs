@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tracing::debug;
 
 use crate::client::Client;
@@ -26,6 +27,9 @@ const OUTPUT_BYTES_PER_TURN: usize = 256 * 1024;
 /// what has, but at least by this.
 const GROWTH_BYTES_MIN: usize = 64 * 1024;
 
+/// How long what a client has sent before the server began to stop may take to be
+/// read; whoever sends without end is not read from after that.
+const DRAIN_READS: Duration = Duration::from_millis(250);
 /// How long a client gets to notice that its connection has ended.
 const LINGER: Duration = Duration::from_millis(500);
 
@@ -44,6 +48,8 @@ pub(crate) struct Link {
     pub(crate) client: Arc<Client>,
     socket: Rc<Socket>,
     end: Cell<Option<End>>,
+    /// Until when requests are still taken although the connection shall end.
+    drain_until: Cell<Option<Instant>>,
     is_waiting: Cell<bool>,
     /// Since when more output waits than the limit, and how much of it has been
     /// sent since does not matter.
@@ -56,6 +62,7 @@ impl Link {
             client,
             socket: Rc::new(Socket::new(stream)),
             end: Cell::new(None),
+            drain_until: Cell::new(None),
             is_waiting: Cell::new(false),
             stalled_at_ms: Cell::new(None),
         }
@@ -64,6 +71,7 @@ impl Link {
     /// Ends the connection where it waits; an operation under way is finished.
     pub(crate) fn ask(&self, end: End) {
         self.end.set(Some(end));
+        self.drain_until.set(Some(Instant::now() + DRAIN_READS));
         self.socket.wake();
     }
 
@@ -268,6 +276,10 @@ impl<K: Keyspace> Connection<'_, K> {
             while socket.pending() > 0 && socket.poll_write_ready(context)?.is_ready() {
                 self.send()?;
             }
+        }
+        let is_over = self.link.drain_until.get().is_some_and(|until| Instant::now() >= until);
+        if is_over && end.get() == Some(End::Drain) && socket.pending() == 0 {
+            return Poll::Ready(Ok(Event::End));
         }
         let Self { worker, session, input, .. } = self;
         match socket.poll_read(context, input, |input| make_room(input, worker, session))? {

@@ -5,12 +5,18 @@
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use gateway::Server;
 use gateway::config::{Config, ConfigError};
 use gateway::embedded::Embedded;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 use tracing::{error, info, warn};
+
+/// A signal so soon after the first one is the same one: supervisors tell a
+/// process and its group.
+const IMPATIENCE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let config = match Config::from_arguments(std::env::args_os()) {
@@ -66,14 +72,15 @@ fn run(config: &Config) -> Result<(), String> {
         let _ = done.send(());
     });
     runtime.block_on(async {
-        let mut signals = 0;
+        let mut told_at: Option<Instant> = None;
         loop {
             tokio::select! {
                 _ = &mut ended => break,
-                _ = terminate.recv() => signals += 1,
-                _ = interrupt.recv() => signals += 1,
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
             }
-            if signals > 1 {
+            let first = *told_at.get_or_insert_with(Instant::now);
+            if first.elapsed() > IMPATIENCE {
                 warn!("told twice to stop: leaving at once");
                 std::process::exit(1);
             }

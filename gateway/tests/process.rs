@@ -81,7 +81,10 @@ fn a_second_signal_exits_at_once() {
     slow.stream.write_all(&b"GET k\r\n".repeat(50)).expect("it reads");
     pause(Duration::from_millis(300));
     program.signal("INT");
-    pause(Duration::from_millis(300));
+    pause(Duration::from_millis(100));
+    // Supervisors tell a process and its group: that is one signal.
+    program.signal("INT");
+    pause(Duration::from_millis(1100));
     assert!(program.0.try_wait().expect("a child").is_none(), "it waits for the slow reader");
     program.signal("INT");
     let (status, log) = program.end();
