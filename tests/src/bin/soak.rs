@@ -168,11 +168,16 @@ fn watch(
     course
 }
 
-/// How far the greatest of the last quarter lies above that of the third.
+/// How far the median of the last quarter lies above that of the third. Single
+/// samples rise and fall by whole blocks.
 fn growth(course: &[u64]) -> u64 {
     let quarter = course.len() / 4;
-    let most = |samples: &[u64]| samples.iter().copied().max().unwrap_or(0);
-    most(&course[3 * quarter..]).saturating_sub(most(&course[2 * quarter..3 * quarter]))
+    let median = |samples: &[u64]| {
+        let mut sorted = samples.to_vec();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).copied().unwrap_or(0)
+    };
+    median(&course[3 * quarter..]).saturating_sub(median(&course[2 * quarter..3 * quarter]))
 }
 
 fn used_memory(client: &mut Client) -> u64 {
