@@ -1,11 +1,20 @@
 //! What is checked without running the system.
 
 use crate::needs;
-use crate::run::cargo;
+use crate::run::{HALF_HOUR, cargo, program};
 use crate::suites;
 
 /// The profile of all that is built for tests.
 pub(crate) const PROFILE: &str = "ci";
+
+/// All unsafe code is in the fabric. The sanitizer comes with nightly alone.
+pub(crate) fn address_sanitizer() -> Result<(), String> {
+    program("rustup", HALF_HOUR)
+        .args(&["run", "nightly", "cargo", "test", "--package", "fusee-fabric", "--lib", "--tests"])
+        .args(&["--target", "x86_64-unknown-linux-gnu", "--target-dir", "target/address"])
+        .env("RUSTFLAGS", "-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer")
+        .run()
+}
 
 pub(crate) fn formatting() -> Result<(), String> {
     cargo(&["fmt", "--all", "--check"]).run()
@@ -45,9 +54,7 @@ pub(crate) fn documents() -> Result<(), String> {
 /// runs this can fetch it.
 pub(crate) fn deny() -> Result<(), String> {
     let deny = needs::cargo_deny()?;
-    crate::run::program(&deny, crate::run::HALF_HOUR)
-        .args(&["--workspace", "check", "licenses", "bans", "sources"])
-        .run()
+    program(&deny, HALF_HOUR).args(&["--workspace", "check", "licenses", "bans", "sources"]).run()
 }
 
 /// Unit, integration and documentation tests of every crate, without suites.

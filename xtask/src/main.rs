@@ -28,6 +28,8 @@ Development commands
                                     simulated histories, 100,000 by default
   cargo xtask model                 the exhaustive model of the write protocol, all
                                     scenarios
+  cargo xtask sanitize              the fabric's tests under AddressSanitizer; needs a
+                                    nightly toolchain
   cargo xtask deny                  licences, bans and sources of dependencies
   cargo xtask help                  this page
 ";
@@ -53,6 +55,10 @@ fn main() -> ExitCode {
         }
         ["sim", ref rest @ ..] => sim(rest),
         ["model"] => long(&[], "model", "", 0, |o, _| o.quick_model = false),
+        ["sanitize"] => {
+            let step = Step::new("address sanitizer", checks::address_sanitizer);
+            Ok(Report::of(vec![step]).print())
+        }
         ["deny"] => {
             Ok(Report::of(vec![Step::new("licences, bans, sources", checks::deny)]).print())
         }
