@@ -42,6 +42,8 @@ struct List {
     prev: Address,
     /// Blocks with objects that may be handed out, by address.
     with_free: BTreeSet<(Address, u32)>,
+    /// The one of them that is being used up.
+    current: Option<(Address, u32)>,
 }
 
 /// What an own object is, for audits.
@@ -115,12 +117,16 @@ impl Allocator {
 
     fn take_next(&mut self, class: Class) -> Option<ObjectRef> {
         let list = &mut self.lists[class.index()];
-        let &(address, index) = list.with_free.first()?;
+        let (address, index) = match list.current {
+            Some(current) => current,
+            None => *list.current.insert(*list.with_free.first()?),
+        };
         let block = self.blocks[index as usize].as_mut().expect("with_free names own blocks");
         let number = block.first_free().expect("with_free holds blocks with free objects");
         block.take(number);
         if block.free_count() == 0 {
             list.with_free.remove(&(address, index));
+            list.current = None;
         }
         Some(ObjectRef { block: index, number })
     }
@@ -242,6 +248,7 @@ impl Allocator {
             });
             if let Some((address, index)) = empty {
                 self.lists[class].with_free.remove(&(address, index));
+                self.lists[class].current = None;
                 self.blocks[index as usize] = None;
                 self.vacant.push(index);
                 let ordinal = self.ordinal(address).expect("an own block is in the pool");

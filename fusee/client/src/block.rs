@@ -30,6 +30,8 @@ pub(crate) struct Block {
     /// is free, but not in here.
     free: Box<[u64]>,
     free_count: u32,
+    /// No word of `free` below this one has a bit.
+    first_word: usize,
     /// A bit per object that was written with an expiry.
     expiring: Box<[u64]>,
     expiring_count: u32,
@@ -51,6 +53,7 @@ impl Block {
             expiring_count: 0,
             free,
             free_count: layout.objects,
+            first_word: 0,
         }
     }
 
@@ -100,8 +103,10 @@ impl Block {
     }
 
     /// The first object that may be handed out.
-    pub(crate) fn first_free(&self) -> Option<u32> {
-        let word = self.free.iter().position(|&bits| bits != 0)?;
+    pub(crate) fn first_free(&mut self) -> Option<u32> {
+        let word =
+            self.first_word + self.free[self.first_word..].iter().position(|&bits| bits != 0)?;
+        self.first_word = word;
         Some(word as u32 * 64 + self.free[word].trailing_zeros())
     }
 
@@ -120,6 +125,7 @@ impl Block {
         assert!(self.free[word] & bit == 0, "a taken object is put back once");
         self.free[word] |= bit;
         self.free_count += 1;
+        self.first_word = self.first_word.min(word);
     }
 
     /// Begins a new use of an object that was taken; returns its generation.

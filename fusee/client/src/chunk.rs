@@ -16,6 +16,11 @@ use fusee_layout::{KeyHash, Opcode, Slot, Unverified, VALUE_BYTES_MAX, object_by
 const CHUNKS_PER_BATCH: usize = 32;
 
 impl<F: Fabric, E: Env> Store<F, E> {
+    /// Does one object hold the value?
+    pub(crate) fn fits_object(&self, key: Key<'_>, value: usize, expires: bool) -> bool {
+        self.geometry.class_for(object_bytes(key.name.len(), value, expires)).is_some()
+    }
+
     /// Writes the chunks of a value that no single object can hold and returns
     /// the body of their root; `None` for a value that needs none. 1 round trip
     /// per few MB.
@@ -25,8 +30,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         value: &[u8],
         expires: bool,
     ) -> Result<Option<Vec<u8>>, Error> {
-        let whole = object_bytes(key.name.len(), value.len(), expires);
-        if self.geometry.class_for(whole).is_some() {
+        if self.fits_object(key, value.len(), expires) {
             return Ok(None);
         }
         let chunk_bytes = self.geometry.chunk_value_bytes();

@@ -34,11 +34,15 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.check_lengths(key, value.len())?;
         let hash = self.hash(key);
         let expires = expires_at_ms.is_some();
-        let chunks = match self.write_chunks(key, value, expires).await {
-            Err(Error::Full) if self.hurry().await? => {
-                self.write_chunks(key, value, expires).await?
+        let chunks = if self.fits_object(key, value.len(), expires) {
+            None
+        } else {
+            match self.write_chunks(key, value, expires).await {
+                Err(Error::Full) if self.hurry().await? => {
+                    self.write_chunks(key, value, expires).await?
+                }
+                chunks => chunks?,
             }
-            chunks => chunks?,
         };
         let content = Content {
             opcode: Opcode::Set,

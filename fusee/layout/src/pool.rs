@@ -333,12 +333,15 @@ impl Geometry {
     /// The region, number and start of the block that an address lies in;
     /// `None` if it lies in none.
     pub fn block_of(&self, address: Address) -> Option<(u32, u32, Address)> {
-        let region = u32::try_from(address.get() / self.params.region_bytes).ok()?;
+        // Both sizes are powers of two, and this is on the way of every free.
+        let region =
+            u32::try_from(address.get() >> self.params.region_bytes.trailing_zeros()).ok()?;
         if !self.data_regions().contains(&region) {
             return None;
         }
         let offset = address.get() & (self.params.region_bytes - 1);
-        let block = offset.checked_sub(self.block_table_bytes)? / self.params.block_bytes;
+        let block =
+            offset.checked_sub(self.block_table_bytes)? >> self.params.block_bytes.trailing_zeros();
         let block = u32::try_from(block).ok().filter(|&b| b < self.blocks_per_region)?;
         Some((region, block, self.block(region, block)))
     }
