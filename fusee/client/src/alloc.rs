@@ -4,8 +4,9 @@
 //! Per size class the next object to be handed out, the head, is chosen before
 //! it is needed, so that the object before it can name it in its log entry.
 //! That is why the last free object of a class is not handed out: it stays the
-//! head until there is a next one. Objects come in address order from the
-//! lowest block that has any, so that high blocks run empty and go back.
+//! head until there is a next one. Objects come in address order from one block
+//! until that is used up, then from the lowest that has any, so that high blocks
+//! run empty and go back.
 
 use crate::block::{Block, Tag};
 use fusee_layout::{Address, BlockLayout, CLASSES_MAX, Class, Geometry, Slot};

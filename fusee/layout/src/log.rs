@@ -30,8 +30,6 @@ const _: () = assert!(OPCODE_AT + 1 == LOG_ENTRY_BYTES);
 const _: () = assert!(CRC_AT < RECORD_BYTES);
 
 const USED: u8 = 0x80;
-/// CRC of "no old value": the complement of what 0 would have, so that an
-/// object written with zeroes there counts as not committed.
 const CRC8: Crc<u8> = Crc::<u8>::new(&CRC_8_SMBUS);
 
 /// What a write does, as recovery and losers of a round need to know it.
@@ -130,7 +128,8 @@ pub(crate) fn committed_over(bytes: &[u8]) -> Option<u64> {
     (bytes[CRC_AT] == crc_of(old)).then_some(old)
 }
 
-/// Never 0 for `old` = 0: the CRC's start value is not 0.
+/// The complement, so that zeroes, as an object is written with, are no record
+/// of an `old` of 0.
 fn crc_of(old: u64) -> u8 {
     !CRC8.checksum(&old.to_le_bytes())
 }
