@@ -78,7 +78,9 @@ fn cli_shows_replies_as_redis_does() {
 fn cli_on_a_terminal_finds_the_documentation_it_asks_for() {
     let server = server();
     // Only on a terminal does redis-cli ask for COMMAND DOCS and COMMAND.
-    let command = format!("timeout 20 redis-cli -p {}", server.port());
+    // In the foreground, or timeout takes redis-cli out of the terminal's group where
+    // the shell that `script` starts (that of $SHELL) does not hand over its own place.
+    let command = format!("timeout --foreground 20 redis-cli -p {}", server.port());
     let mut child = Command::new("script")
         .args(["-qec", &command, "/dev/null"])
         .env("TERM", "dumb")
