@@ -2,7 +2,7 @@
 //! everybody else, since no other access is atomic to them on every fabric.
 
 use crate::{Answer, BlockStatistics, Blocks, Change, Members};
-use fusee_fabric::{Batch, ControlPlane, ShmEndpoint, Span};
+use fusee_fabric::{Batch, ControlFuture, ControlPlane, ShmEndpoint, Span};
 use fusee_layout::message::{Refusal, Request, Response};
 use fusee_layout::{Address, Geometry, MEMBER_BYTES, Member, NodeAddress};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -34,13 +34,8 @@ pub struct Statistics {
 }
 
 impl ControlPlane for MemoryNode {
-    fn call(&self, request: Request) -> Response {
-        let mut state = self.lock();
-        let answer = state.decide(request);
-        // Written under the lock, so that the table never goes back to what an
-        // earlier request made of it.
-        state.write(self.node, &self.geometry, &answer.changes);
-        answer.response
+    fn call(&self, request: Request) -> ControlFuture<'_> {
+        Box::pin(async move { Ok(self.handle(request)) })
     }
 }
 
@@ -51,6 +46,16 @@ impl MemoryNode {
         let members = (node == 0).then(|| Members::new(geometry.params));
         let state = State { blocks, members, endpoint, batch: Batch::new() };
         Self { node, geometry, state: Mutex::new(state) }
+    }
+
+    /// Does what a client asks.
+    fn handle(&self, request: Request) -> Response {
+        let mut state = self.lock();
+        let answer = state.decide(request);
+        // Written under the lock, so that the table never goes back to what an
+        // earlier request made of it.
+        state.write(self.node, &self.geometry, &answer.changes);
+        answer.response
     }
 
     /// What it has given and to how many.

@@ -16,6 +16,7 @@
 //!   the fabric until its verbs have completed.
 
 mod batch;
+mod control;
 mod counters;
 #[cfg(all(loom, test))]
 mod loom_tests;
@@ -28,12 +29,13 @@ mod shm;
 mod word;
 
 pub use batch::{Batch, Posted, Span, Ticket, Verb, VerbKind};
+pub use control::{ControlFuture, ControlPlane};
 pub use counters::{Counters, VERB_KINDS};
 #[cfg(not(loom))]
 pub use memory::{Backing, Memory};
 pub use prefetch::prefetch_read;
 #[cfg(not(loom))]
-pub use shm::{ControlPlane, ShmEndpoint, ShmFabric, ShmNode};
+pub use shm::{ShmEndpoint, ShmFabric, ShmNode};
 
 use fusee_layout::message::{Request, Response};
 use thiserror::Error;

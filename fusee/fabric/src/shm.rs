@@ -4,18 +4,12 @@
 use crate::batch::{Posted, Verb};
 use crate::prefetch::{line_to_read, line_to_write};
 use crate::word::Port;
-use crate::{Batch, Counters, Fabric, Memory, NodeDown, VERB_KINDS, VerbKind};
+use crate::{Batch, ControlPlane, Counters, Fabric, Memory, NodeDown, VERB_KINDS, VerbKind};
 use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-
-/// What a memory node's own processor does for clients.
-pub trait ControlPlane: Send + Sync {
-    /// Does it.
-    fn call(&self, request: Request) -> Response;
-}
 
 /// A memory node as its clients reach it.
 #[derive(Debug)]
@@ -228,7 +222,7 @@ impl Fabric for ShmFabric {
 
     async fn call(&self, node: u16, request: Request) -> Result<Response, NodeDown> {
         match self.controls.get(usize::from(node)) {
-            Some(control) if !self.endpoint.is_down(node) => Ok(control.call(request)),
+            Some(control) if !self.endpoint.is_down(node) => control.call(request).await,
             _ => Err(NodeDown { node }),
         }
     }

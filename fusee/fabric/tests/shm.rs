@@ -3,7 +3,8 @@
 #![cfg(not(loom))]
 
 use fusee_fabric::{
-    Batch, ControlPlane, Fabric, Memory, NodeDown, ShmEndpoint, ShmFabric, ShmNode, VerbKind,
+    Batch, ControlFuture, ControlPlane, Fabric, Memory, NodeDown, ShmEndpoint, ShmFabric, ShmNode,
+    VerbKind,
 };
 use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
@@ -29,8 +30,8 @@ fn nodes(count: u16) -> Vec<Arc<ShmNode>> {
 struct Idle;
 
 impl ControlPlane for Idle {
-    fn call(&self, _: Request) -> Response {
-        Response::Done
+    fn call(&self, _: Request) -> ControlFuture<'_> {
+        Box::pin(std::future::ready(Ok(Response::Done)))
     }
 }
 
