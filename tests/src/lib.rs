@@ -7,3 +7,4 @@ pub mod process;
 pub mod random;
 pub mod resp;
 pub mod server;
+pub mod tcl;

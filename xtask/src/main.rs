@@ -21,6 +21,7 @@ Development commands
                                     all suites in their short form
   cargo xtask suite NAME [OPTIONS]  one suite; without NAME, the list of them
       --server redis                the same suite against redis-server
+      --bless                       redis-tcl alone: note what passes now
   cargo xtask bench [OPTIONS]       speed against redis-server; --help explains
   cargo xtask fuzz [--seconds N]    malformed requests; 600 s by default
   cargo xtask soak [--minutes N]    memory under random overwriting; 30 by default
@@ -92,6 +93,7 @@ fn suite(name: &str, rest: &[&str]) -> Result<ExitCode, String> {
     match *rest {
         [] => {}
         ["--server", server @ ("gateway" | "redis" | "valkey")] => options.server = server.into(),
+        ["--bless"] if name == "redis-tcl" => options.bless = true,
         _ => return Err("after a suite's name comes at most --server gateway|redis|valkey".into()),
     }
     Ok(built_then(Step::new(suite.name, move || (suite.run)(&options))))

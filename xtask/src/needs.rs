@@ -12,11 +12,12 @@ const INSTALL_ATTEMPTS: usize = 3;
 const INSTALL_LIMIT: Duration = Duration::from_mins(10);
 
 /// Debian packages by the program that shows they are there.
-const DEBIAN: [(&str, &str); 4] = [
+const DEBIAN: [(&str, &str); 5] = [
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-benchmark", "redis-tools"),
     ("python3", "python3-venv"),
+    ("tclsh", "tcl"),
 ];
 
 /// Fails with the command that installs what is missing.
@@ -50,6 +51,57 @@ pub(crate) fn cargo_deny() -> Result<PathBuf, String> {
         run::cargo(&arguments).args(&["--root", &folder, "--target-dir", &build]).run()?;
     }
     Ok(installed)
+}
+
+/// The folder of Redis's source that has its Tcl suite: the one that
+/// `REDIS_TESTS` names, or Debian 12's source package, had by apt without
+/// privileges and without a look at the system's own lists of sources.
+pub(crate) fn redis_source() -> Result<PathBuf, String> {
+    const SOURCES: &str = "\
+        deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main\n\
+        deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian-security bookworm-security main\n";
+    const VERSION: &str = "7.0.15";
+    if let Some(folder) = std::env::var_os("REDIS_TESTS") {
+        return Ok(folder.into());
+    }
+    let folder = scratch("redis-source");
+    let source = folder.join(format!("redis-{VERSION}"));
+    if source.join("runtest").exists() {
+        return Ok(source);
+    }
+    for part in ["lists/partial", "cache/archives/partial"] {
+        let path = folder.join(part);
+        fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let list = folder.join("sources.list");
+    fs::write(&list, SOURCES).map_err(|error| format!("{}: {error}", list.display()))?;
+    let at = |name: &str, path: &Path| format!("{name}={}", path.display());
+    let options = [
+        at("Dir::Etc::SourceList", &list),
+        "Dir::Etc::SourceParts=/dev/null".into(),
+        at("Dir::State::Lists", &folder.join("lists")),
+        at("Dir::Cache", &folder.join("cache")),
+        "APT::Sandbox::User=".into(),
+    ];
+    let apt = |arguments: &[&str]| {
+        let options: Vec<&str> = options.iter().flat_map(|option| ["-o", option]).collect();
+        program("apt-get", INSTALL_LIMIT).args(&["-qq"]).args(&options).args(arguments)
+    };
+    let mut outcome = Ok(());
+    for _ in 0..INSTALL_ATTEMPTS {
+        outcome = apt(&["update"])
+            .run()
+            .and_then(|()| apt(&["source", "--download-only", "redis"]).folder(&folder).run());
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome.map_err(|error| {
+        format!("{error}; or unpack Redis {VERSION} and name its folder in REDIS_TESTS")
+    })?;
+    let archive = format!("redis_{VERSION}.orig.tar.gz");
+    program("tar", INSTALL_LIMIT).args(&["-xzf", &archive]).folder(&folder).run()?;
+    Ok(source)
 }
 
 /// A Python with the SDKs of `tests/sdk/python/requirements.txt`.

@@ -23,6 +23,8 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// Only the scenarios of the model that are checked in a minute or so.
     pub(crate) quick_model: bool,
+    /// Write down what passes now, where a suite keeps a list of it.
+    pub(crate) bless: bool,
 }
 
 impl Options {
@@ -35,6 +37,7 @@ impl Options {
             histories: 2_000,
             seed: 1,
             quick_model: true,
+            bless: false,
         }
     }
 }
@@ -82,6 +85,11 @@ pub(crate) const ALL: &[Suite] = &[
             needs::programs(&["redis-cli", "redis-benchmark"])?;
             test_target("redis_tools", options)
         },
+    },
+    Suite {
+        name: "redis-tcl",
+        about: "Redis's own Tcl suite against the lists in tests/redis-tcl; --bless adds to them",
+        run: redis_tcl,
     },
     Suite {
         name: "sdk",
@@ -157,6 +165,19 @@ fn test_target(name: &str, options: &Options) -> Result<(), String> {
     ])
     .env("SUITE_SERVER", &options.server)
     .run()
+}
+
+/// The suite is Redis's and stays out of the tree: it comes from Debian's source
+/// package, or from the folder that `REDIS_TESTS` names.
+fn redis_tcl(options: &Options) -> Result<(), String> {
+    needs::programs(&["tclsh"])?;
+    let suite = needs::redis_source()?;
+    let bless: &[&str] = if options.bless { &["--bless"] } else { &[] };
+    program(built(PROFILE, "redis_tcl")?, HOUR)
+        .args(&["--server", &options.server])
+        .args(bless)
+        .env("REDIS_TESTS", &suite)
+        .run()
 }
 
 /// Half of the time for the parser alone, where cases are cheap, and half for
