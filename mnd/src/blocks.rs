@@ -2,15 +2,16 @@
 //! node.
 //!
 //! A block is free and all zeroes, or owned by a client, or an orphan whose
-//! owner has left and that the next client in need of its class adopts with the
-//! objects in it. Every request costs O(log blocks), a leaving client so much
-//! for each of its blocks.
+//! owner has left. An orphan that is known to have room goes, with the objects
+//! in it, to the next client in need of its class; the others only when nothing
+//! else is left, or when somebody has seen that they are empty. Every request
+//! costs O(log blocks), a leaving client so much for each of its blocks.
 
 use crate::{Answer, Change};
 use fusee_layout::message::{Refusal, Request, Response};
-use fusee_layout::{Address, BlockEntry, BlockState, CLASSES_MAX, Class, Geometry, Member};
+use fusee_layout::{Address, BlockEntry, BlockState, CLASSES_MAX, Class, Geometry, Member, Room};
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// One block in so many is held back from all but deletes, which a full pool
@@ -30,8 +31,11 @@ pub struct Blocks {
     /// From here on no block was ever given.
     fresh: u32,
     returned: BinaryHeap<Reverse<u32>>,
-    orphans: Vec<BinaryHeap<Reverse<u32>>>,
+    /// By class, those with the most promising room first, then by number.
+    orphans: Vec<BTreeSet<(Reverse<Room>, u32)>>,
     owned: HashMap<u32, BTreeSet<u32>>,
+    /// Clients that died and have not been recovered.
+    expelled: HashSet<u32>,
     reserved: u32,
 }
 
@@ -66,8 +70,9 @@ impl Blocks {
             entries: vec![BlockEntry::default(); blocks as usize],
             fresh: 0,
             returned: BinaryHeap::new(),
-            orphans: vec![BinaryHeap::new(); CLASSES_MAX],
+            orphans: vec![BTreeSet::new(); CLASSES_MAX],
             owned: HashMap::new(),
+            expelled: HashSet::new(),
             reserved,
         }
     }
@@ -75,33 +80,83 @@ impl Blocks {
     /// Decides on a request about blocks.
     pub fn handle(&mut self, request: Request) -> Answer {
         match request {
-            Request::Allocate { client, class, reserve } => self.allocate(client, class, reserve),
+            Request::Allocate { client, class, reserve, fresh } => {
+                self.allocate(client, class, reserve, fresh)
+            }
+            Request::Adopt { client, block } => self.adopt(client, block),
+            Request::Offer { client, block, room } => self.offer(client, block, room),
             Request::Return { client, block } => self.take_back(client, block),
             Request::Leave { client } => self.orphan(client),
-            Request::Join { .. } => Answer::refused(Refusal::NotOwner),
+            Request::Expel { client } => {
+                self.expelled.insert(client);
+                Answer::plain(Response::Done)
+            }
+            Request::Join { .. } | Request::Recover { .. } => Answer::refused(Refusal::NotOwner),
         }
     }
 
-    fn allocate(&mut self, client: u32, class: Class, reserve: bool) -> Answer {
-        if client == 0 || u64::from(client) == Member::DEPARTED {
+    fn allocate(&mut self, client: u32, class: Class, reserve: bool, fresh: bool) -> Answer {
+        if !self.may_own(client) {
             return Answer::refused(Refusal::NotOwner);
         }
         if self.geometry.layout(class).is_none() {
             // No block of this pool holds such objects, and none ever will.
             return Answer::refused(Refusal::Full);
         }
-        let (number, adopted) = if let Some(Reverse(orphan)) = self.orphans[class.index()].pop() {
-            (orphan, true)
-        } else if reserve || self.free() > self.reserved {
-            let Some(free) = self.take_free() else { return Answer::refused(Refusal::Full) };
-            (free, false)
-        } else {
-            return Answer::refused(Refusal::Full);
-        };
+        let orphans = &mut self.orphans[class.index()];
+        let offered = orphans.first().is_some_and(|&(Reverse(room), _)| room != Room::Unknown);
+        if offered && !fresh {
+            let (_, number) = orphans.pop_first().expect("it was just seen");
+            return self.give(client, class, number, true);
+        }
+        if (reserve || self.free() > self.reserved)
+            && let Some(number) = self.take_free()
+        {
+            return self.give(client, class, number, false);
+        }
+        match self.orphans[class.index()].pop_first() {
+            Some((_, number)) => self.give(client, class, number, true),
+            None => Answer::refused(Refusal::Full),
+        }
+    }
+
+    fn adopt(&mut self, client: u32, block: Address) -> Answer {
+        let orphan = self.number(block).filter(|&number| {
+            let BlockEntry { state, class, room, .. } = self.entries[number as usize];
+            state == BlockState::Orphan
+                && self.may_own(client)
+                && self.orphans[class.index()].remove(&(Reverse(room), number))
+        });
+        let Some(number) = orphan else { return Answer::refused(Refusal::NotOwner) };
+        self.give(client, self.entries[number as usize].class, number, true)
+    }
+
+    fn may_own(&self, client: u32) -> bool {
+        client != 0 && u64::from(client) != Member::DEPARTED && !self.expelled.contains(&client)
+    }
+
+    fn give(&mut self, client: u32, class: Class, number: u32, adopted: bool) -> Answer {
         self.owned.entry(client).or_default().insert(number);
-        let change = self.set(number, BlockEntry { state: BlockState::Owned, class, client });
+        let entry = BlockEntry { state: BlockState::Owned, class, client, room: Room::Unknown };
+        let change = self.set(number, entry);
         let block = self.address(number);
         Answer { changes: vec![change], response: Response::Allocated { block, adopted } }
+    }
+
+    fn offer(&mut self, client: u32, block: Address, room: Room) -> Answer {
+        let offered = self.number(block).filter(|&number| {
+            let entry = self.entries[number as usize];
+            entry.state != BlockState::Free && entry.client == client
+        });
+        let Some(number) = offered else { return Answer::refused(Refusal::NotOwner) };
+        let entry = self.entries[number as usize];
+        if entry.state == BlockState::Orphan {
+            let orphans = &mut self.orphans[entry.class.index()];
+            orphans.remove(&(Reverse(entry.room), number));
+            orphans.insert((Reverse(room), number));
+        }
+        let change = self.set(number, BlockEntry { room, ..entry });
+        Answer { changes: vec![change], response: Response::Done }
     }
 
     /// The free block with the lowest address. Returned ones are all below the
@@ -121,7 +176,7 @@ impl Blocks {
     fn take_back(&mut self, client: u32, block: Address) -> Answer {
         let owned = self.number(block).filter(|&number| {
             let entry = self.entries[number as usize];
-            entry.state == BlockState::Owned && entry.client == client
+            entry.state == BlockState::Owned && entry.client == client && self.may_own(client)
         });
         let Some(number) = owned else { return Answer::refused(Refusal::NotOwner) };
         if let Some(blocks) = self.owned.get_mut(&client) {
@@ -140,10 +195,11 @@ impl Blocks {
     fn orphan(&mut self, client: u32) -> Answer {
         let mut changes = Vec::new();
         for number in self.owned.remove(&client).unwrap_or_default() {
-            let class = self.entries[number as usize].class;
-            self.orphans[class.index()].push(Reverse(number));
-            changes.push(self.set(number, BlockEntry { state: BlockState::Orphan, class, client }));
+            let entry = self.entries[number as usize];
+            self.orphans[entry.class.index()].insert((Reverse(entry.room), number));
+            changes.push(self.set(number, BlockEntry { state: BlockState::Orphan, ..entry }));
         }
+        self.expelled.remove(&client);
         Answer { changes, response: Response::Done }
     }
 

@@ -24,6 +24,7 @@ fn geometry(blocks_per_region: u64, nodes: u16) -> Arc<Geometry> {
 struct Naive {
     blocks: Vec<(Address, BlockEntry)>,
     reserved: usize,
+    expelled: Vec<u32>,
 }
 
 impl Naive {
@@ -37,7 +38,7 @@ impl Naive {
             }
         }
         let reserved = if blocks.len() > 4 { (blocks.len() / 64).max(1) } else { 0 };
-        Self { blocks, reserved }
+        Self { blocks, reserved, expelled: Vec::new() }
     }
 
     fn count(&self, state: BlockState) -> usize {
@@ -46,31 +47,58 @@ impl Naive {
 
     fn handle(&mut self, request: Request) -> Response {
         match request {
-            Request::Allocate { client, class, reserve } => {
-                let free = self.count(BlockState::Free);
-                let orphan = |(_, entry): &&mut (Address, BlockEntry)| {
-                    entry.state == BlockState::Orphan && entry.class == class
+            Request::Allocate { client, class, reserve, fresh } => {
+                if self.expelled.contains(&client) {
+                    return Response::Refused(Refusal::NotOwner);
+                }
+                let orphan = |room: Room| {
+                    self.blocks.iter().position(|(_, e)| {
+                        e.state == BlockState::Orphan && e.class == class && e.room == room
+                    })
                 };
-                let adopted = self
-                    .blocks
-                    .iter()
-                    .any(|(_, e)| e.state == BlockState::Orphan && e.class == class);
-                let found = if adopted {
-                    self.blocks.iter_mut().find(orphan)
-                } else if reserve || free > self.reserved {
-                    self.blocks.iter_mut().find(|(_, entry)| entry.state == BlockState::Free)
-                } else {
-                    None
-                };
-                let Some((block, entry)) = found else {
+                let offered = orphan(Room::Unused).or_else(|| orphan(Room::Freed));
+                let may = reserve || self.count(BlockState::Free) > self.reserved;
+                let free = self.blocks.iter().position(|(_, e)| e.state == BlockState::Free);
+                let found = offered
+                    .filter(|_| !fresh)
+                    .or(free.filter(|_| may))
+                    .or(offered)
+                    .or_else(|| orphan(Room::Unknown));
+                let Some(found) = found else {
                     return Response::Refused(Refusal::Full);
                 };
-                *entry = BlockEntry { state: BlockState::Owned, class, client };
-                Response::Allocated { block: *block, adopted }
+                self.give(found, client, class)
+            }
+            Request::Adopt { client, block } => {
+                let found = self
+                    .blocks
+                    .iter()
+                    .position(|(at, e)| *at == block && e.state == BlockState::Orphan);
+                match found.filter(|_| !self.expelled.contains(&client)) {
+                    Some(found) => self.give(found, client, self.blocks[found].1.class),
+                    None => Response::Refused(Refusal::NotOwner),
+                }
+            }
+            Request::Offer { client, block, room } => {
+                let found = self.blocks.iter_mut().find(|(at, entry)| {
+                    *at == block && entry.state != BlockState::Free && entry.client == client
+                });
+                let Some((_, entry)) = found else {
+                    return Response::Refused(Refusal::NotOwner);
+                };
+                entry.room = room;
+                Response::Done
+            }
+            Request::Expel { client } => {
+                self.expelled.push(client);
+                Response::Done
             }
             Request::Return { client, block } => {
                 let mine = self.blocks.iter_mut().find(|(at, entry)| {
-                    *at == block && entry.state == BlockState::Owned && entry.client == client
+                    *at == block
+                        && entry.state == BlockState::Owned
+                        && entry.client == client
+                        && !self.expelled.contains(&client)
                 });
                 let Some((_, entry)) = mine else {
                     return Response::Refused(Refusal::NotOwner);
@@ -84,16 +112,27 @@ impl Naive {
                         entry.state = BlockState::Orphan;
                     }
                 }
+                self.expelled.retain(|&expelled| expelled != client);
                 Response::Done
             }
-            Request::Join { .. } => Response::Refused(Refusal::NotOwner),
+            Request::Join { .. } | Request::Recover { .. } => Response::Refused(Refusal::NotOwner),
         }
+    }
+
+    fn give(&mut self, number: usize, client: u32, class: Class) -> Response {
+        let (block, entry) = &mut self.blocks[number];
+        let adopted = entry.state == BlockState::Orphan;
+        *entry = BlockEntry { state: BlockState::Owned, class, client, room: Room::Unknown };
+        Response::Allocated { block: *block, adopted }
     }
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Allocate { client: u32, class: u8, reserve: bool },
+    Allocate { client: u32, class: u8, reserve: bool, fresh: bool },
+    Adopt { client: u32, block: prop::sample::Index },
+    Offer { block: prop::sample::Index, room: Room },
+    Expel { client: u32 },
     Return { client: u32, block: prop::sample::Index },
     ReturnOwn { block: prop::sample::Index },
     Leave { client: u32 },
@@ -101,8 +140,15 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        6 => (1..5u32, 0..3u8, prop::bool::weighted(0.2))
-            .prop_map(|(client, class, reserve)| Step::Allocate { client, class, reserve }),
+        6 => (1..5u32, 0..3u8, prop::bool::weighted(0.2), any::<bool>()).prop_map(
+            |(client, class, reserve, fresh)| Step::Allocate { client, class, reserve, fresh }
+        ),
+        1 => (1..5u32, any::<prop::sample::Index>())
+            .prop_map(|(client, block)| Step::Adopt { client, block }),
+        2 => (any::<prop::sample::Index>(), prop::sample::select(vec![
+            Room::Unknown, Room::Freed, Room::Unused,
+        ])).prop_map(|(block, room)| Step::Offer { block, room }),
+        1 => (1..5u32).prop_map(|client| Step::Expel { client }),
         1 => (1..5u32, any::<prop::sample::Index>())
             .prop_map(|(client, block)| Step::Return { client, block }),
         3 => any::<prop::sample::Index>().prop_map(|block| Step::ReturnOwn { block }),
@@ -127,9 +173,15 @@ proptest! {
                     .unwrap_or((Address::new(64), BlockEntry::default()))
             };
             let request = match &step {
-                Step::Allocate { client, class, reserve } => Request::Allocate {
-                    client: *client, class: Class::new(*class), reserve: *reserve,
+                Step::Allocate { client, class, reserve, fresh } => Request::Allocate {
+                    client: *client, class: Class::new(*class), reserve: *reserve, fresh: *fresh,
                 },
+                Step::Adopt { client, block } => Request::Adopt { client: *client, block: any(block).0 },
+                Step::Offer { block, room } => {
+                    let (block, entry) = any(block);
+                    Request::Offer { client: entry.client, block, room: *room }
+                }
+                Step::Expel { client } => Request::Expel { client: *client },
                 Step::Return { client, block } => Request::Return { client: *client, block: any(block).0 },
                 Step::ReturnOwn { block } => {
                     let (block, entry) = any(block);
@@ -153,7 +205,7 @@ proptest! {
                         prop_assert_eq!(start, block);
                         zeroed = Some(geometry.block_entry(region, number));
                     }
-                    Change::Departed { .. } | Change::Entries { .. } => prop_assert!(false, "blocks know no members"),
+                    Change::Departed { .. } | Change::Entries { .. } | Change::Expelled { .. } => prop_assert!(false, "blocks know no members"),
                 }
             }
             for (block, entry) in &naive.blocks {
@@ -170,7 +222,8 @@ proptest! {
 }
 
 fn allocate(blocks: &mut Blocks, client: u32, class: u8, reserve: bool) -> Response {
-    blocks.handle(Request::Allocate { client, class: Class::new(class), reserve }).response
+    let class = Class::new(class);
+    blocks.handle(Request::Allocate { client, class, reserve, fresh: false }).response
 }
 
 #[test]
@@ -205,4 +258,35 @@ fn nobody_and_the_departed_own_nothing() {
     assert_eq!(blocks.handle(inside).response, refused);
     let far = Request::Return { client: 1, block: Address::new((1 << 48) - 64) };
     assert_eq!(blocks.handle(far).response, refused);
+}
+
+#[test]
+fn an_orphan_goes_out_when_it_has_room_or_nothing_else_is_left() {
+    let mut blocks = Blocks::new(geometry(4, 1), 0);
+    let given = |response| match response {
+        Response::Allocated { block, adopted } => (block, adopted),
+        other => panic!("{other:?}"),
+    };
+    let mut own: Vec<Address> =
+        (0..3).map(|_| given(allocate(&mut blocks, 1, 0, false)).0).collect();
+    let offer = |block, room| Request::Offer { client: 1, block, room };
+    assert_eq!(blocks.handle(offer(own[1], Room::Freed)).response, Response::Done);
+    assert_eq!(blocks.handle(Request::Leave { client: 1 }).response, Response::Done);
+    assert_eq!(blocks.handle(offer(own[2], Room::Unused)).response, Response::Done);
+    assert_eq!(given(allocate(&mut blocks, 2, 0, false)), (own[2], true), "the best room first");
+    let class = Class::new(0);
+    let fresh = Request::Allocate { client: 2, class, reserve: false, fresh: true };
+    assert!(!given(blocks.handle(fresh).response).1, "a free one was asked for");
+    assert_eq!(given(allocate(&mut blocks, 2, 0, false)), (own[1], true));
+    assert!(!given(allocate(&mut blocks, 2, 0, false)).1, "the third may be full");
+    let last = loop {
+        match allocate(&mut blocks, 2, 0, false) {
+            Response::Allocated { block, adopted: true } => break block,
+            Response::Allocated { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(last, own.remove(0));
+    let stranger = Request::Offer { client: 1, block: last, room: Room::Freed };
+    assert_eq!(blocks.handle(stranger).response, Response::Refused(Refusal::NotOwner));
 }

@@ -32,6 +32,11 @@ pub enum Change {
         /// So many, entry 0 included.
         count: u32,
     },
+    /// The count of expelled clients whose memory nobody recovers yet.
+    Expelled {
+        /// So many.
+        count: u32,
+    },
     /// A client's entry that is emptied, after its key counts were added to
     /// those of all who have left.
     Departed {

@@ -4,7 +4,7 @@ use crate::{Answer, Change};
 use fusee_layout::message::{Refusal, Response};
 use fusee_layout::{Member, PoolParams};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 /// The clients of a pool, and the places in the client table.
 #[derive(Debug)]
@@ -16,13 +16,15 @@ pub struct Members {
     last_index: u32,
     left: BinaryHeap<Reverse<u32>>,
     present: HashMap<u32, u32>,
+    /// Those who have died, and who recovers their memory.
+    expelled: BTreeMap<u32, Option<u32>>,
 }
 
 impl Members {
     /// Of a new pool: nobody.
     pub fn new(params: PoolParams) -> Self {
         let (left, present) = (BinaryHeap::new(), HashMap::new());
-        Self { params, last: 0, last_index: 0, left, present }
+        Self { params, last: 0, last_index: 0, left, present, expelled: BTreeMap::new() }
     }
 
     /// Somebody wants to be a client.
@@ -49,13 +51,58 @@ impl Members {
         Answer { changes, response: Response::Joined { client: self.last, index } }
     }
 
-    /// A client leaves.
+    /// A client leaves, or one that was expelled has been recovered.
     pub fn leave(&mut self, client: u32) -> Answer {
+        if self.expelled.remove(&client).is_some() {
+            return Answer { changes: vec![self.count_expelled()], response: Response::Done };
+        }
+        self.depart(client)
+    }
+
+    /// A client has died: it is to be recovered.
+    pub fn expel(&mut self, client: u32) -> Answer {
+        if !self.present.contains_key(&client) {
+            return Answer::refused(Refusal::NotOwner);
+        }
+        self.expelled.insert(client, None);
+        self.depart(client)
+    }
+
+    fn depart(&mut self, client: u32) -> Answer {
         let Some(index) = self.present.remove(&client) else {
             return Answer::refused(Refusal::NotOwner);
         };
         self.left.push(Reverse(index));
-        Answer { changes: vec![Change::Departed { index }], response: Response::Done }
+        // What it has not finished recovering, somebody else begins again.
+        for recoverer in self.expelled.values_mut().filter(|r| **r == Some(client)) {
+            *recoverer = None;
+        }
+        let changes = vec![Change::Departed { index }, self.count_expelled()];
+        Answer { changes, response: Response::Done }
+    }
+
+    /// A client asks for one to recover.
+    pub fn recover(&mut self, client: u32) -> Answer {
+        if !self.present.contains_key(&client) {
+            return Answer::refused(Refusal::NotOwner);
+        }
+        let (mine, anybodys) = (Some(client), None);
+        let waiting = [mine, anybodys].into_iter().find_map(|recoverer| {
+            self.expelled.iter().find(|(_, of)| **of == recoverer).map(|(&expelled, _)| expelled)
+        });
+        let Some(expelled) = waiting else { return Answer::plain(Response::Done) };
+        self.expelled.insert(expelled, Some(client));
+        let changes = vec![self.count_expelled()];
+        Answer { changes, response: Response::Expelled { client: expelled } }
+    }
+
+    fn count_expelled(&self) -> Change {
+        Change::Expelled { count: self.expelled.values().filter(|r| r.is_none()).count() as u32 }
+    }
+
+    /// How many have died and are not recovered.
+    pub fn expelled(&self) -> u32 {
+        self.expelled.len() as u32
     }
 
     /// How many clients there are.
@@ -90,7 +137,8 @@ mod tests {
         assert_eq!(joined(third), (3, 3));
         let full = Response::Refused(Refusal::TooManyClients);
         assert_eq!(members.join(&params).response, full);
-        assert_eq!(members.leave(2).changes, vec![Change::Departed { index: 2 }]);
+        let left = [Change::Departed { index: 2 }, Change::Expelled { count: 0 }];
+        assert_eq!(members.leave(2).changes, left);
         assert_eq!(members.present(), 2);
         let fourth = members.join(&params);
         assert_eq!(fourth.changes, vec![], "its place was counted before");
@@ -111,5 +159,41 @@ mod tests {
             let refused = members.leave(stranger);
             assert_eq!(refused, Answer::refused(Refusal::NotOwner));
         }
+    }
+
+    #[test]
+    fn who_died_is_recovered_by_one_at_a_time_and_again_if_that_one_dies() {
+        let params = params(8);
+        let mut members = Members::new(params);
+        let [a, b, c, d] = [(); 4].map(|()| joined(members.join(&params)).0);
+        assert_eq!(members.recover(a).response, Response::Done, "nobody has died");
+        for (dead, count) in [(c, 1), (d, 2)] {
+            let changes = members.expel(dead).changes;
+            assert!(changes.contains(&Change::Departed { index: dead }), "nobody waits for it");
+            assert!(changes.contains(&Change::Expelled { count }));
+        }
+        assert_eq!(
+            members.expel(c),
+            Answer::refused(Refusal::NotOwner),
+            "it is no client any more"
+        );
+        assert_eq!(members.recover(d), Answer::refused(Refusal::NotOwner));
+
+        let to = |client| Response::Expelled { client };
+        assert_eq!(members.recover(a).response, to(c));
+        assert_eq!(members.recover(a).response, to(c), "until it is done");
+        let other = members.recover(b);
+        assert_eq!(other.response, to(d));
+        assert_eq!(other.changes, [Change::Expelled { count: 0 }]);
+
+        assert!(members.expel(a).changes.contains(&Change::Expelled { count: 2 }));
+        assert_eq!(members.recover(b).response, to(d), "its own first");
+        assert_eq!(members.leave(d).changes, [Change::Expelled { count: 2 }]);
+        for dead in [a, c] {
+            assert_eq!(members.recover(b).response, to(dead));
+            assert_eq!(members.leave(dead).response, Response::Done);
+        }
+        assert_eq!(members.recover(b).response, Response::Done);
+        assert_eq!((members.present(), members.expelled()), (1, 0));
     }
 }

@@ -31,6 +31,8 @@ pub struct Statistics {
     pub blocks: BlockStatistics,
     /// Clients of the pool, as node 0 knows them.
     pub members: Option<u32>,
+    /// Clients that have died and are not recovered, as node 0 knows them.
+    pub expelled: Option<u32>,
 }
 
 impl ControlPlane for MemoryNode {
@@ -62,7 +64,8 @@ impl MemoryNode {
     pub fn statistics(&self) -> Statistics {
         let state = self.lock();
         let members = state.members.as_ref().map(Members::present);
-        Statistics { blocks: state.blocks.statistics(), members }
+        let expelled = state.members.as_ref().map(Members::expelled);
+        Statistics { blocks: state.blocks.statistics(), members, expelled }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -74,7 +77,15 @@ impl State {
     fn decide(&mut self, request: Request) -> Answer {
         match (request, &mut self.members) {
             (Request::Join { params }, Some(members)) => members.join(&params),
+            (Request::Recover { client }, Some(members)) => members.recover(client),
             (Request::Join { .. }, None) => Answer::refused(Refusal::NotOwner),
+            (Request::Expel { client }, Some(members)) => {
+                let answer = members.expel(client);
+                if answer.response == Response::Done {
+                    self.blocks.handle(request);
+                }
+                answer
+            }
             (Request::Leave { client }, Some(members)) => {
                 let mut answer = members.leave(client);
                 if answer.response == Response::Done {
@@ -100,6 +111,13 @@ impl State {
                     let span = stage(&mut self.batch, count.into());
                     for node in 0..geometry.params.nodes {
                         self.batch.write(NodeAddress { node, offset: Geometry::MEMBERS_AT }, span);
+                    }
+                }
+                Change::Expelled { count } => {
+                    let span = stage(&mut self.batch, count.into());
+                    for node in 0..geometry.params.nodes {
+                        let offset = Geometry::EXPELLED_AT;
+                        self.batch.write(NodeAddress { node, offset }, span);
                     }
                 }
                 Change::Departed { index } => self.fold(node, geometry, index),

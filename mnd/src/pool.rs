@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use fusee_fabric::Fabric;
     use fusee_layout::message::{Refusal, Request, Response};
-    use fusee_layout::{Address, BlockEntry, BlockState, Class, MEMBER_BYTES, Member};
+    use fusee_layout::{Address, BlockEntry, BlockState, Class, MEMBER_BYTES, Member, Room};
     use std::collections::HashSet;
     use std::future::Future;
     use std::pin::pin;
@@ -175,11 +175,11 @@ mod tests {
         let fabric = pool.fabric();
         let (client, _) = join(&pool, &fabric);
         let class = Class::new(5);
-        let request = Request::Allocate { client, class, reserve: false };
+        let request = Request::Allocate { client, class, reserve: false, fresh: false };
         let Response::Allocated { block, adopted: false } = ask(&fabric, 1, request) else {
             panic!("a new pool has blocks");
         };
-        let owned = BlockEntry { state: BlockState::Owned, class, client };
+        let owned = BlockEntry { state: BlockState::Owned, class, client, room: Room::Unknown };
         assert_eq!(entries(&pool, &fabric, block), [owned; 3]);
         let bytes = pool.geometry().params.block_bytes;
         let places: Vec<_> = pool.geometry().placement.locate_all(block).collect();
@@ -265,7 +265,8 @@ mod tests {
                         let mut mine: Vec<Address> = Vec::new();
                         for round in 0..rounds {
                             let class = Class::new(thread);
-                            let request = Request::Allocate { client, class, reserve: false };
+                            let request =
+                                Request::Allocate { client, class, reserve: false, fresh: false };
                             let node = round % 2;
                             let Response::Allocated { block, .. } = ask(&fabric, node, request)
                             else {

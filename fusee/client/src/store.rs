@@ -247,7 +247,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let first = self.next_node.get();
         self.next_node.set((first + 1) % nodes);
         for node in (0..nodes).map(|n| (first + n) % nodes) {
-            let request = Request::Allocate { client: self.client, class, reserve };
+            let request = Request::Allocate { client: self.client, class, reserve, fresh: false };
             match self.fabric.call(node, request).await {
                 Ok(Response::Allocated { block, adopted }) => {
                     return self.take_block(block, class, adopted).await;

@@ -3,8 +3,8 @@
 //! ```text
 //! region:  | block table, 8 bytes per block | pad to 64 | block 0 | block 1 | ...
 //! block:   | free map, 1 byte per object | pad to 64 | object 0 | object 1 | ...
-//! table entry:  63      32 31       16 15    8 7     0
-//!              | client id | reserved | class | state |
+//! table entry:  63      32 31    18 17  16 15    8 7     0
+//!              | client id | zero   | room | class | state |
 //! ```
 //!
 //! The paper's free map is a bit per object, set by FAA; freeing twice then
@@ -29,6 +29,19 @@ pub enum BlockState {
     Orphan = 2,
 }
 
+/// What an orphan has to give to its next owner.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[repr(u8)]
+pub enum Room {
+    /// Nothing that anybody knows of.
+    #[default]
+    Unknown = 0,
+    /// Objects that were freed, perhaps a moment ago.
+    Freed = 1,
+    /// Objects that nobody ever used.
+    Unused = 2,
+}
+
 /// An entry of the block table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockEntry {
@@ -36,6 +49,8 @@ pub struct BlockEntry {
     pub state: BlockState,
     /// The class of its objects, unless it is free.
     pub class: Class,
+    /// What it has to give as an orphan.
+    pub room: Room,
     /// Who owns it, or owned it last.
     pub client: u32,
 }
@@ -46,7 +61,10 @@ impl BlockEntry {
 
     /// As it lies in memory.
     pub const fn word(self) -> u64 {
-        self.state as u64 | (self.class.number() as u64) << 8 | (self.client as u64) << 32
+        self.state as u64
+            | (self.class.number() as u64) << 8
+            | (self.room as u64) << 16
+            | (self.client as u64) << 32
     }
 
     /// From memory; `None` if it is no entry.
@@ -57,11 +75,17 @@ impl BlockEntry {
             2 => BlockState::Orphan,
             _ => return None,
         };
+        let room = match (word >> 16) as u16 {
+            0 => Room::Unknown,
+            1 => Room::Freed,
+            2 => Room::Unused,
+            _ => return None,
+        };
         let class = (word >> 8) as u8;
-        if class >= 64 || (word >> 16) as u16 != 0 {
+        if class >= 64 {
             return None;
         }
-        Some(Self { state, class: Class::new(class), client: (word >> 32) as u32 })
+        Some(Self { state, class: Class::new(class), room, client: (word >> 32) as u32 })
     }
 }
 
@@ -120,14 +144,17 @@ mod tests {
     #[test]
     fn entries_come_back_and_strangers_are_refused() {
         for state in [BlockState::Free, BlockState::Owned, BlockState::Orphan] {
-            for (class, client) in [(0, 0), (63, u32::MAX), (17, 5)] {
-                let entry = BlockEntry { state, class: Class::new(class), client };
+            for (class, client, room) in
+                [(0, 0, Room::Unknown), (63, u32::MAX, Room::Unused), (17, 5, Room::Freed)]
+            {
+                let entry = BlockEntry { state, class: Class::new(class), room, client };
                 assert_eq!(BlockEntry::from_word(entry.word()), Some(entry));
             }
         }
         assert_eq!(BlockEntry::from_word(3), None);
         assert_eq!(BlockEntry::from_word(64 << 8), None);
-        assert_eq!(BlockEntry::from_word(1 << 16), None);
+        assert_eq!(BlockEntry::from_word(3 << 16), None);
+        assert_eq!(BlockEntry::from_word(1 << 18), None);
         assert_eq!(BlockEntry::from_word(0), Some(BlockEntry::default()));
     }
 

@@ -20,7 +20,7 @@ mod sizing;
 mod slot;
 
 pub use address::{Address, NodeAddress};
-pub use block::{BlockEntry, BlockLayout, BlockState, FREE_MAP_NONE};
+pub use block::{BlockEntry, BlockLayout, BlockState, FREE_MAP_NONE, Room};
 pub use bucket::{
     BUCKET_BYTES, BucketHeader, COMBINED_BYTES, COMBINED_SLOTS, GROUP_BYTES, SLOTS_PER_BUCKET,
     combined_slots, slot_offset,

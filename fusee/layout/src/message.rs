@@ -1,6 +1,6 @@
 //! Control requests to a memory node: what cannot be done by one-sided verbs.
 
-use crate::{Address, Class, PoolParams};
+use crate::{Address, Class, PoolParams, Room};
 use thiserror::Error;
 
 /// What a client asks of a memory node.
@@ -12,9 +12,23 @@ pub enum Request {
         params: PoolParams,
     },
     /// Stop being a client; its blocks become orphans. Asked of every node,
-    /// node 0 last.
+    /// node 0 last: by a client whose operations have ended, or for an expelled
+    /// one by who has recovered its memory.
     Leave {
         /// Who leaves.
+        client: u32,
+    },
+    /// A client has died, and none of its verbs can take effect any more: nobody
+    /// waits for it from now on, and its memory is to be recovered. Asked by the
+    /// memory nodes, of every node, node 0 last.
+    Expel {
+        /// Who has died.
+        client: u32,
+    },
+    /// Is there an expelled client whose memory nobody recovers? Asked of node 0.
+    /// Until that one has left, or the asker, it is the asker's to recover.
+    Recover {
+        /// Who asks.
         client: u32,
     },
     /// ALLOC: a block for objects of a class, from one of the node's primary
@@ -27,6 +41,26 @@ pub enum Request {
         /// Is it for deletes, which a full pool must still be able to do? They
         /// get the blocks that are held back from everybody else.
         reserve: bool,
+        /// Shall it rather be a free block than an orphan? The last orphan had
+        /// nothing that could be used at once.
+        fresh: bool,
+    },
+    /// Take over this orphan, which holds no object in use.
+    Adopt {
+        /// Who will own it.
+        client: u32,
+        /// Where it starts.
+        block: Address,
+    },
+    /// A block that is an orphan, or is about to become one, has room for more
+    /// objects: whoever needs its class next shall have it.
+    Offer {
+        /// Who owns it or owned it last.
+        client: u32,
+        /// Where it starts.
+        block: Address,
+        /// What room.
+        room: Room,
     },
     /// A block that holds no object any more goes back.
     Return {
@@ -48,8 +82,13 @@ pub enum Response {
         /// Its place in the client table.
         index: u32,
     },
-    /// Done.
+    /// Done; nothing to recover.
     Done,
+    /// A client to be recovered.
+    Expelled {
+        /// Its id.
+        client: u32,
+    },
     /// A block.
     Allocated {
         /// Where it starts.

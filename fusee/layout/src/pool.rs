@@ -14,7 +14,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use thiserror::Error;
 
 /// Version of everything in this crate: raised by whoever changes a format.
-pub const POOL_VERSION: u32 = 1;
+pub const POOL_VERSION: u32 = 2;
 /// Most copies of index and data.
 pub const REPLICAS_MAX: usize = 4;
 /// Bytes before the client table.
@@ -277,6 +277,10 @@ impl Geometry {
     /// out, entry 0 included: 8 bytes. Entries beyond are unused, and so are all
     /// while it is 0.
     pub const MEMBERS_AT: u64 = SUPERBLOCK_BYTES as u64 / 2;
+
+    /// Where a node counts the clients that were expelled and whose memory nobody
+    /// recovers yet: 8 bytes.
+    pub const EXPELLED_AT: u64 = Self::MEMBERS_AT + 8;
 
     /// Where a node's copy of the client table has the entry of this index.
     pub fn member_at(index: u32) -> u64 {

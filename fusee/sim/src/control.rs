@@ -31,6 +31,14 @@ impl MemoryNodes {
         let blocks = &mut self.blocks[usize::from(node)];
         match request {
             Request::Join { params } if node == 0 => self.members.join(&params),
+            Request::Recover { client } if node == 0 => self.members.recover(client),
+            Request::Expel { client } if node == 0 => {
+                let answer = self.members.expel(client);
+                if answer.response == Response::Done {
+                    blocks.handle(request);
+                }
+                answer
+            }
             Request::Join { .. } => {
                 Answer { changes: Vec::new(), response: Response::Refused(Refusal::NotOwner) }
             }
@@ -61,6 +69,12 @@ impl MemoryNodes {
             Change::Entries { count } => {
                 for node in 0..params.nodes {
                     let at = NodeAddress { node, offset: Geometry::MEMBERS_AT };
+                    nodes.words_mut(at, 1)[0] = count.into();
+                }
+            }
+            Change::Expelled { count } => {
+                for node in 0..params.nodes {
+                    let at = NodeAddress { node, offset: Geometry::EXPELLED_AT };
                     nodes.words_mut(at, 1)[0] = count.into();
                 }
             }

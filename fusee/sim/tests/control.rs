@@ -2,7 +2,7 @@
 
 use fusee_fabric::Fabric;
 use fusee_layout::message::{Request, Response};
-use fusee_layout::{Address, Class, Geometry, NodeAddress, POOL_VERSION, PoolParams};
+use fusee_layout::{Address, Class, Geometry, NodeAddress, POOL_VERSION, PoolParams, Room};
 use fusee_sim::{Control, MemoryNodes, Rng};
 use mnd::EmbeddedPool;
 use std::future::Future;
@@ -42,20 +42,29 @@ fn memory_nodes_answer_and_write_as_those_on_shared_memory() {
     let mut rng = Rng::new(7);
     let mut blocks: Vec<(u32, Address)> = Vec::new();
     let mut clients = vec![0];
-    let mut refused = 0;
+    let (mut refused, mut recovered) = (0, 0);
     for _ in 0..600 {
         let client = rng.pick(&clients);
         let (owner, block) =
             if blocks.is_empty() { (client, Address::new(64)) } else { rng.pick(&blocks) };
         let other = PoolParams { hash_seed: 2, ..params() };
-        let request = match rng.below(12) {
+        let request = match rng.below(16) {
+            12 => Request::Expel { client },
+            13 => Request::Recover { client },
+            14 => Request::Adopt { client, block },
+            15 => Request::Offer { client: owner, block, room: Room::Freed },
             0 => Request::Join { params: if rng.percent(10) { other } else { params() } },
             1 => Request::Leave { client },
             2..=4 => Request::Return { client: owner, block },
             5 => Request::Return { client, block: block.plus(64 * rng.below(2)) },
             _ => {
                 let class = Class::new(rng.below(5) as u8);
-                Request::Allocate { client, class, reserve: rng.percent(10) }
+                Request::Allocate {
+                    client,
+                    class,
+                    reserve: rng.percent(10),
+                    fresh: rng.percent(50),
+                }
             }
         };
         let node = rng.below(3) as u16;
@@ -74,7 +83,11 @@ fn memory_nodes_answer_and_write_as_those_on_shared_memory() {
         assert_eq!(now(fabric.call(node, request)), Ok(answer), "{request:?}");
         match answer {
             Response::Joined { client, .. } => clients.push(client),
-            Response::Allocated { block, .. } => blocks.push((client, block)),
+            Response::Allocated { block, .. } => {
+                blocks.retain(|&(_, of)| of != block);
+                blocks.push((client, block));
+            }
+            Response::Expelled { .. } => recovered += 1,
             Response::Done if matches!(request, Request::Return { .. }) => {
                 blocks.retain(|&(_, of)| of != block);
             }
@@ -82,7 +95,7 @@ fn memory_nodes_answer_and_write_as_those_on_shared_memory() {
             Response::Refused(_) => refused += 1,
         }
     }
-    assert!(blocks.len() > 10 && clients.len() > 4 && refused > 10);
+    assert!(blocks.len() > 10 && clients.len() > 4 && refused > 10 && recovered > 0);
     for node in 0..3 {
         let at = NodeAddress { node, offset: 0 };
         let mut batch = fabric.batch();
