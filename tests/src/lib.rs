@@ -6,5 +6,6 @@ pub mod metrics;
 pub mod process;
 pub mod random;
 pub mod resp;
+pub mod rig;
 pub mod server;
 pub mod tcl;

@@ -20,6 +20,8 @@ pub(crate) struct Options {
     pub(crate) fuzz_seconds: u64,
     pub(crate) soak_seconds: u64,
     pub(crate) histories: u64,
+    /// Of mixed load from two gateways in virtual machines.
+    pub(crate) rdma_seconds: u64,
     pub(crate) seed: u64,
     /// Only the scenarios of the model that are checked in a minute or so.
     pub(crate) quick_model: bool,
@@ -35,6 +37,7 @@ impl Options {
             fuzz_seconds: 60,
             soak_seconds: 60,
             histories: 2_000,
+            rdma_seconds: 20,
             seed: 1,
             quick_model: true,
             bless: false,
@@ -112,6 +115,11 @@ pub(crate) const ALL: &[Suite] = &[
         run: |options| test_target("oom", options),
     },
     Suite {
+        name: "rdma",
+        about: "virtual machines with Soft-RoCE; a short form here, see cargo xtask rdma",
+        run: |options| test_target("rdma", options),
+    },
+    Suite {
         name: "soak",
         about: "memory under random overwriting; 60 s here, see cargo xtask soak",
         run: |options| {
@@ -144,7 +152,7 @@ pub(crate) fn list() -> String {
 
 /// Names of the integration tests that are suites, as flags for cargo.
 pub(crate) fn test_targets() -> Vec<&'static str> {
-    ["resp", "redis_tools", "sdk", "linearizability", "drain", "oom"]
+    ["resp", "redis_tools", "sdk", "linearizability", "drain", "oom", "rdma"]
         .into_iter()
         .flat_map(|name| ["--test", name])
         .collect()
@@ -164,6 +172,7 @@ fn test_target(name: &str, options: &Options) -> Result<(), String> {
         "1",
     ])
     .env("SUITE_SERVER", &options.server)
+    .env("SUITE_RDMA_SECONDS", options.rdma_seconds.to_string())
     .run()
 }
 
