@@ -18,6 +18,8 @@
 mod batch;
 mod control;
 mod counters;
+#[cfg(not(loom))]
+mod execute;
 #[cfg(all(loom, test))]
 mod loom_tests;
 #[cfg(not(loom))]
@@ -25,6 +27,8 @@ mod memory;
 mod prefetch;
 #[cfg(not(loom))]
 mod shm;
+#[cfg(not(loom))]
+mod spare;
 #[cfg(any(not(loom), test))]
 mod word;
 
