@@ -29,6 +29,8 @@ mod prefetch;
 mod shm;
 #[cfg(not(loom))]
 mod spare;
+#[cfg(not(loom))]
+pub mod tcp;
 #[cfg(any(not(loom), test))]
 mod word;
 
