@@ -19,7 +19,7 @@ mod batch;
 mod control;
 mod counters;
 #[cfg(not(loom))]
-mod execute;
+mod handover;
 #[cfg(all(loom, test))]
 mod loom_tests;
 #[cfg(not(loom))]
@@ -27,16 +27,14 @@ mod memory;
 mod prefetch;
 #[cfg(not(loom))]
 mod shm;
-#[cfg(not(loom))]
-mod spare;
-#[cfg(not(loom))]
-pub mod tcp;
 #[cfg(any(not(loom), test))]
 mod word;
 
 pub use batch::{Batch, Posted, Span, Ticket, Verb, VerbKind};
 pub use control::{ControlFuture, ControlPlane};
 pub use counters::{Counters, VERB_KINDS};
+#[cfg(not(loom))]
+pub use handover::{receive_memory, send_memory};
 #[cfg(not(loom))]
 pub use memory::{Backing, Memory};
 pub use prefetch::prefetch_read;

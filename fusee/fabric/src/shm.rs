@@ -2,13 +2,14 @@
 //! them.
 
 use crate::batch::{Posted, Verb};
-use crate::execute::{Access, Executor, Tally, approach};
-use crate::spare::SpareBatches;
-use crate::{Batch, ControlPlane, Counters, Fabric, Memory, NodeDown};
+use crate::prefetch::{line_to_read, line_to_write};
+use crate::word::Port;
+use crate::{Batch, ControlPlane, Counters, Fabric, Memory, NodeDown, VERB_KINDS, VerbKind};
 use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
+use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// A memory node as its clients reach it.
 #[derive(Debug)]
@@ -45,14 +46,19 @@ impl ShmNode {
 #[derive(Debug)]
 pub struct ShmEndpoint {
     nodes: Vec<Arc<ShmNode>>,
-    executor: Executor,
+    port: Port,
     counters: Counters,
 }
+
+/// Lines of a target that are asked for ahead. The processor's own prefetcher
+/// has seen the pattern by then.
+const LINES_AHEAD: usize = 4;
+const WORDS_PER_LINE: usize = 8;
 
 impl ShmEndpoint {
     /// To these nodes, by number.
     pub fn new(nodes: Vec<Arc<ShmNode>>) -> Self {
-        Self { nodes, executor: Executor::default(), counters: Counters::default() }
+        Self { nodes, port: Port::default(), counters: Counters::default() }
     }
 
     /// Runs a batch to its end. All targets are asked for before the first verb
@@ -69,7 +75,14 @@ impl ShmEndpoint {
             let outcome = self.perform(posted, memory, &mut tally);
             posted.finish(outcome);
         }
-        tally.add_to(&self.counters);
+        self.counters.count(tally.verbs, tally.bytes_read, tally.bytes_written);
+        if tally.out_of_range > 0 {
+            // Said once: a damaged pool would fill the log, and the counter goes on.
+            if self.counters.out_of_range() == 0 {
+                tracing::error!("a verb outside of the pool's memory: words of it are damaged");
+            }
+            self.counters.count_out_of_range(tally.out_of_range);
+        }
     }
 
     /// What has been run so far.
@@ -88,7 +101,11 @@ impl ShmEndpoint {
             Verb::Read(span) | Verb::Write(span) => span.words,
             Verb::WriteByte(_) | Verb::Cas { .. } | Verb::Faa(_) => 1,
         };
-        approach(&node.memory, posted.at.offset, words, matches!(posted.verb, Verb::Read(_)));
+        if matches!(posted.verb, Verb::Read(_)) {
+            ask_ahead(&node.memory, posted.at.offset, words, line_to_read);
+        } else {
+            ask_ahead(&node.memory, posted.at.offset, words, line_to_write);
+        }
     }
 
     /// Executes a verb; `None` if there is no such memory, or none that answers.
@@ -98,19 +115,68 @@ impl ShmEndpoint {
         if node.is_some_and(|node| node.is_down()) {
             return None;
         }
-        let access = match posted.verb {
-            Verb::Read(span) => Access::Read(&mut memory[span.word..span.word + span.words]),
-            Verb::Write(span) => Access::Write(&memory[span.word..span.word + span.words]),
-            Verb::WriteByte(value) => Access::WriteByte(value),
-            Verb::Cas { expected, new } => Access::Cas { expected, new },
-            Verb::Faa(add) => Access::Faa(add),
-        };
-        let offset = posted.at.offset;
-        let done = node.and_then(|node| self.executor.perform(&node.memory, offset, access, tally));
+        let done = node.and_then(|node| self.perform_on(&node.memory, posted, memory, tally));
         if done.is_none() {
             tally.out_of_range += 1;
         }
         done
+    }
+
+    #[inline]
+    fn perform_on(
+        &self,
+        target: &Memory,
+        posted: &Posted,
+        memory: &mut [u64],
+        tally: &mut Tally,
+    ) -> Option<u64> {
+        let offset = posted.at.offset;
+        let (kind, found) = match posted.verb {
+            Verb::Read(span) => {
+                let from = target.range(offset, span.words)?;
+                self.port.read(from, &mut memory[span.word..span.word + span.words]);
+                tally.bytes_read += span.bytes() as u64;
+                (VerbKind::Read, 0)
+            }
+            Verb::Write(span) => {
+                let to = target.range(offset, span.words)?;
+                self.port.write(to, &memory[span.word..span.word + span.words]);
+                tally.bytes_written += span.bytes() as u64;
+                (VerbKind::Write, 0)
+            }
+            Verb::WriteByte(value) => {
+                self.port.write_byte(target.word(offset)?, (offset % 8) as u32, value);
+                tally.bytes_written += 1;
+                (VerbKind::Write, 0)
+            }
+            Verb::Cas { expected, new } => {
+                (VerbKind::Cas, self.port.cas(target.word(offset)?, expected, new))
+            }
+            Verb::Faa(add) => (VerbKind::Faa, self.port.faa(target.word(offset)?, add)),
+        };
+        tally.verbs[kind as usize] += 1;
+        Some(found)
+    }
+}
+
+/// What one batch adds to the counters.
+#[derive(Default)]
+struct Tally {
+    verbs: [u64; VERB_KINDS],
+    bytes_read: u64,
+    bytes_written: u64,
+    out_of_range: u64,
+}
+
+#[inline]
+fn ask_ahead(memory: &Memory, offset: u64, words: usize, line: impl Fn(*const AtomicU64)) {
+    // A line that the range only touches with its end is one more.
+    let first = (offset / 8) as usize % WORDS_PER_LINE;
+    let lines = (first + words).div_ceil(WORDS_PER_LINE).min(LINES_AHEAD);
+    for number in 0..lines as u64 {
+        if let Some(word) = memory.word(offset.saturating_add(number * 64)) {
+            line(word);
+        }
     }
 }
 
@@ -119,26 +185,33 @@ impl ShmEndpoint {
 pub struct ShmFabric {
     endpoint: ShmEndpoint,
     controls: Vec<Arc<dyn ControlPlane>>,
-    spare: SpareBatches,
+    spare: RefCell<Vec<Batch>>,
 }
+
+/// Batches kept for reuse: as many as a worker has operations under way.
+const SPARE_BATCHES_MAX: usize = 64;
 
 impl ShmFabric {
     /// To these nodes, by number, each with its control plane.
     pub fn new(nodes: Vec<Arc<ShmNode>>, controls: Vec<Arc<dyn ControlPlane>>) -> Self {
         assert!(nodes.len() == controls.len(), "each node has a control plane");
-        Self { endpoint: ShmEndpoint::new(nodes), controls, spare: SpareBatches::default() }
+        Self { endpoint: ShmEndpoint::new(nodes), controls, spare: RefCell::default() }
     }
 }
 
 impl Fabric for ShmFabric {
     #[inline]
     fn batch(&self) -> Batch {
-        self.spare.take()
+        self.spare.borrow_mut().pop().unwrap_or_default()
     }
 
     #[inline]
-    fn recycle(&self, batch: Batch) {
-        self.spare.give(batch);
+    fn recycle(&self, mut batch: Batch) {
+        batch.clear();
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < SPARE_BATCHES_MAX {
+            spare.push(batch);
+        }
     }
 
     #[inline]
@@ -161,7 +234,7 @@ impl Fabric for ShmFabric {
     #[inline]
     fn prefetch(&self, at: NodeAddress, bytes: usize) {
         if let Some(node) = self.endpoint.nodes.get(usize::from(at.node)) {
-            approach(&node.memory, at.offset, bytes.div_ceil(8), true);
+            ask_ahead(&node.memory, at.offset, bytes.div_ceil(8), line_to_read);
         }
     }
 }

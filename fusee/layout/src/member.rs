@@ -23,7 +23,8 @@ use crate::{CLASSES_MAX, Class, word};
 
 /// Bytes of an entry.
 pub const MEMBER_BYTES: usize = 1024;
-const DATABASES: usize = 16;
+/// Databases whose keys an entry counts.
+pub const DATABASES: usize = 16;
 const KEYS_AT: usize = 16;
 const HEADS_AT: usize = 256;
 const _: () = assert!(KEYS_AT + 8 * DATABASES <= HEADS_AT);

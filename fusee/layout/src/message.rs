@@ -1,6 +1,6 @@
 //! Control requests to a memory node: what cannot be done by one-sided verbs.
 
-use crate::{Address, Class, PoolParams, Room};
+use crate::{Address, BlockEntry, Class, DATABASES, PoolParams, Room};
 use thiserror::Error;
 
 /// What a client asks of a memory node.
@@ -115,4 +115,67 @@ pub enum Refusal {
     /// The client is not one, or not the owner of what it names.
     #[error("the client does not own what it names")]
     NotOwner,
+}
+
+/// What a decision of a memory node writes, the same to every copy: each node
+/// does it to its own memory. Nobody else writes these words, and nobody CASes
+/// them, so a node's processor may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// An entry of a region's block table.
+    Entry {
+        /// Where it is.
+        at: Address,
+        /// What it becomes.
+        entry: BlockEntry,
+    },
+    /// A block that becomes all zeroes.
+    Zero {
+        /// Where it starts.
+        block: Address,
+    },
+    /// The count of entries of the client table that were ever given out.
+    Entries {
+        /// So many, entry 0 included.
+        count: u32,
+    },
+    /// The count of expelled clients whose memory nobody recovers yet.
+    Expelled {
+        /// So many.
+        count: u32,
+    },
+    /// A client's entry that is emptied, and the key counts of all who have left,
+    /// its own among them.
+    Departed {
+        /// Its place in the client table.
+        index: u32,
+        /// By database.
+        keys: [i64; DATABASES],
+    },
+}
+
+/// What a memory node has to tell about itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Its blocks.
+    pub blocks: BlockStatistics,
+    /// Clients of the pool, as node 0 knows them.
+    pub members: Option<u32>,
+    /// Clients that have died and are not recovered, as node 0 knows them.
+    pub expelled: Option<u32>,
+}
+
+/// How many blocks there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockStatistics {
+    /// That belong to nobody, the reserved ones among them.
+    pub free: u32,
+    /// That belong to clients.
+    pub owned: u32,
+    /// That wait to be adopted.
+    pub orphans: u32,
+    /// Of the free ones, those held back for deletes.
+    pub reserved: u32,
+    /// Bytes of a block.
+    pub block_bytes: u64,
 }

@@ -327,6 +327,15 @@ impl Geometry {
         Address::new(u64::from(region) * self.params.region_bytes + at)
     }
 
+    /// Is there an entry of a block table?
+    pub fn is_block_entry(&self, at: Address) -> bool {
+        let region = at.get() >> self.params.region_bytes.trailing_zeros();
+        let offset = at.get() & (self.params.region_bytes - 1);
+        u32::try_from(region).is_ok_and(|region| self.data_regions().contains(&region))
+            && offset.is_multiple_of(BlockEntry::BYTES as u64)
+            && offset / (BlockEntry::BYTES as u64) < u64::from(self.blocks_per_region)
+    }
+
     /// Where a block starts.
     pub fn block(&self, region: u32, block: u32) -> Address {
         assert!(block < self.blocks_per_region);

@@ -1,0 +1,272 @@
+//! The client's end: a memory node as gateways call it, and as other memory nodes do.
+
+use crate::proto::memory_node_client::MemoryNodeClient;
+use crate::{
+    Address, Admission, ControlError, Denied, Expulsion, GatewayId, Introduction, Membership,
+    PoolFile, Replication, Tls, Token, convert, proto,
+};
+use fusee_fabric::{ControlFuture, ControlPlane, NodeDown};
+use fusee_layout::message::{Request, Response, Statistics};
+use std::future::Future;
+use std::time::Duration;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+
+/// A call takes no longer. A node that decides waits for the copies on others,
+/// [`REPLICATE_TIME_MAX`] at most, and for those who asked before.
+pub const CALL_TIME_MAX: Duration = Duration::from_secs(5);
+/// A node that does not take a copy within this time is taken for lost.
+pub const REPLICATE_TIME_MAX: Duration = Duration::from_secs(2);
+/// A peer in the same data centre answers in a millisecond, or is away.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
+/// How often a connection without traffic is probed, and how long the peer's
+/// system may take: together the time after which a dead machine is noticed.
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// A way to one memory node.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    pub(crate) node: u16,
+    address: Address,
+    client: MemoryNodeClient<Channel>,
+}
+
+impl Way {
+    /// To node `node` of a pool. Connects when something is asked, and again
+    /// after a connection broke; it needs a runtime to do so, this one.
+    fn new(file: &PoolFile, node: u16, tls: Option<&Tls>) -> Result<Self, ControlError> {
+        let address = file.nodes[usize::from(node)].clone();
+        let channel = channel(&address, tls).map_err(|error| ControlError::Refused {
+            node,
+            address: address.clone(),
+            reason: format!("the connection cannot be set up: {error}"),
+        })?;
+        Ok(Self { node, address, client: MemoryNodeClient::new(channel) })
+    }
+
+    async fn ask<T>(
+        &self,
+        time_max: Duration,
+        call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, ControlError> {
+        match tokio::time::timeout(time_max, call).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(ControlError::from_status(self.node, &self.address, &status)),
+            Err(_) => Err(self.silent(time_max)),
+        }
+    }
+
+    fn silent(&self, time_max: Duration) -> ControlError {
+        ControlError::Unreachable {
+            node: self.node,
+            address: self.address.clone(),
+            reason: format!("no answer within {} s", time_max.as_secs()),
+        }
+    }
+
+    /// An answer that makes no sense.
+    fn nonsense(&self, denied: &Denied) -> ControlError {
+        ControlError::Refused {
+            node: self.node,
+            address: self.address.clone(),
+            reason: format!("its answer is wrong: {denied}; run the same release everywhere"),
+        }
+    }
+}
+
+fn channel(address: &Address, tls: Option<&Tls>) -> Result<Channel, tonic::transport::Error> {
+    let endpoint = match (address, tls) {
+        (Address::Unix(_), _) => Endpoint::from_shared(address.to_string())?,
+        (Address::Tcp { .. }, None) => Endpoint::from_shared(format!("http://{address}"))?,
+        (Address::Tcp { host, .. }, Some(tls)) => {
+            Endpoint::from_shared(format!("https://{address}"))?.tls_config(tls.client(host))?
+        }
+    };
+    let endpoint = endpoint
+        .connect_timeout(CONNECT_TIME_MAX)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(PROBE_INTERVAL)
+        .keep_alive_timeout(PROBE_TIME_MAX)
+        .keep_alive_while_idle(true);
+    Ok(endpoint.connect_lazy())
+}
+
+/// A gateway's session on a memory node, as the gateway holds it.
+#[derive(Debug)]
+pub struct Attachment {
+    /// What the node handed out.
+    pub admission: Admission,
+    /// To ask the node by.
+    pub client: NodeClient,
+    stream: Streaming<proto::Attached>,
+}
+
+impl Attachment {
+    /// Begins a session with node `node` of a pool.
+    ///
+    /// # Errors
+    ///
+    /// If the node does not answer, is not ready, or takes no such client.
+    pub async fn begin(
+        file: &PoolFile,
+        node: u16,
+        tls: Option<&Tls>,
+        gateway: GatewayId,
+    ) -> Result<Self, ControlError> {
+        let way = Way::new(file, node, tls)?;
+        let request = proto::AttachRequest {
+            description: Some(file.description(node).into()),
+            gateway: gateway.bytes().to_vec(),
+        };
+        let mut client = way.client.clone();
+        let mut stream = way.ask(CALL_TIME_MAX, client.attach(request)).await?;
+        let first = way.ask(CALL_TIME_MAX, async {
+            let first = stream.message().await?;
+            first.map(tonic::Response::new).ok_or(Status::unavailable("it ended the session"))
+        });
+        let admission = first
+            .await
+            .and_then(|first| convert::admission(first).map_err(|denied| way.nonsense(&denied)))?;
+        let client = NodeClient { way, token: admission.token };
+        Ok(Self { admission, client, stream })
+    }
+
+    /// Waits until the node has ended the session or is gone, and tells which.
+    pub async fn ended(&mut self) -> String {
+        loop {
+            match self.stream.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return "it has ended the session".to_owned(),
+                Err(status) => {
+                    let way = &self.client.way;
+                    return ControlError::from_status(way.node, &way.address, &status).to_string();
+                }
+            }
+        }
+    }
+}
+
+/// A memory node as a gateway with a session calls it. Clones share a connection,
+/// and may be used on any runtime while the one that made it runs.
+#[derive(Clone, Debug)]
+pub struct NodeClient {
+    way: Way,
+    token: Token,
+}
+
+impl NodeClient {
+    /// What the node has given.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer, or the session has ended.
+    pub async fn statistics(&self) -> Result<Statistics, ControlError> {
+        let request = proto::StatisticsRequest { token: self.token.bytes().to_vec() };
+        let mut client = self.way.client.clone();
+        self.way.ask(CALL_TIME_MAX, client.statistics(request)).await.map(Into::into)
+    }
+
+    /// Asks for what verbs cannot do.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer, or the session has ended; it may have done it.
+    pub async fn request(&self, request: Request) -> Result<Response, ControlError> {
+        let message = convert::call_request(self.token, request).ok_or_else(|| {
+            self.way.nonsense(&Denied::Malformed("a request that only memory nodes make"))
+        })?;
+        let mut client = self.way.client.clone();
+        let reply = self.way.ask(CALL_TIME_MAX, client.call(message)).await?;
+        convert::response(&reply).map_err(|denied| self.way.nonsense(&denied))
+    }
+}
+
+impl ControlPlane for NodeClient {
+    fn call(&self, request: Request) -> ControlFuture<'_> {
+        Box::pin(async move {
+            self.request(request).await.map_err(|error| {
+                tracing::warn!(%error, "a control request failed");
+                NodeDown { node: self.way.node }
+            })
+        })
+    }
+}
+
+/// A memory node as another one of its pool calls it.
+#[derive(Clone, Debug)]
+pub struct PeerClient {
+    way: Way,
+}
+
+impl PeerClient {
+    /// To node `node` of a pool. Connects when it is first used, on this runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the address or the certificates cannot be used at all.
+    pub fn new(file: &PoolFile, node: u16, tls: Option<&Tls>) -> Result<Self, ControlError> {
+        Way::new(file, node, tls).map(|way| Self { way })
+    }
+
+    /// Its number.
+    pub fn node(&self) -> u16 {
+        self.way.node
+    }
+
+    /// Asks node 0 to be let into the pool.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer or refuses.
+    pub async fn introduce(&self, introduction: Introduction) -> Result<Membership, ControlError> {
+        let request = proto::IntroduceRequest {
+            description: Some(introduction.description.into()),
+            from: introduction.from.into(),
+            process: introduction.process.bytes().to_vec(),
+        };
+        let mut client = self.way.client.clone();
+        let answer = self.way.ask(CALL_TIME_MAX, client.introduce(request)).await?;
+        convert::membership(answer).map_err(|denied| self.way.nonsense(&denied))
+    }
+
+    /// Tells that a gateway's session has ended; when it returns, the node lets
+    /// nobody of that session at its memory any more.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer; it may have done it.
+    pub async fn expel(&self, expulsion: Expulsion) -> Result<(), ControlError> {
+        let request = proto::ExpelRequest {
+            pool: expulsion.pool.bytes().to_vec(),
+            gateway: expulsion.gateway.bytes().to_vec(),
+            clients: expulsion.clients,
+        };
+        let mut client = self.way.client.clone();
+        self.way.ask(CALL_TIME_MAX, client.expel(request)).await.map(|_| ())
+    }
+
+    /// Has decisions copied. Tried again while the connection alone is at fault:
+    /// the sequence number keeps anything from being done twice.
+    ///
+    /// # Errors
+    ///
+    /// If the node does not answer in [`REPLICATE_TIME_MAX`] or refuses.
+    pub async fn replicate(&self, replication: Replication) -> Result<(), ControlError> {
+        let request = proto::ReplicateRequest::from(replication);
+        let calls = async {
+            loop {
+                let mut client = self.way.client.clone();
+                match client.replicate(request.clone()).await {
+                    Err(status) if status.code() == Code::Unavailable => {
+                        tokio::time::sleep(REPLICATE_PAUSE).await;
+                    }
+                    other => return other,
+                }
+            }
+        };
+        self.way.ask(REPLICATE_TIME_MAX, calls).await.map(|_| ())
+    }
+}
+
+const REPLICATE_PAUSE: Duration = Duration::from_millis(100);
