@@ -8,7 +8,7 @@
 //! costs O(log blocks), a leaving client so much for each of its blocks.
 
 use crate::{Answer, Change};
-use fusee_layout::message::{Refusal, Request, Response};
+use fusee_layout::message::{BlockStatistics, Refusal, Request, Response};
 use fusee_layout::{Address, BlockEntry, BlockState, CLASSES_MAX, Class, Geometry, Member, Room};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
@@ -37,21 +37,6 @@ pub struct Blocks {
     /// Clients that died and have not been recovered.
     expelled: HashSet<u32>,
     reserved: u32,
-}
-
-/// How many blocks there are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct BlockStatistics {
-    /// That belong to nobody, the reserved ones among them.
-    pub free: u32,
-    /// That belong to clients.
-    pub owned: u32,
-    /// That wait to be adopted.
-    pub orphans: u32,
-    /// Of the free ones, those held back for deletes.
-    pub reserved: u32,
-    /// Bytes of a block.
-    pub block_bytes: u64,
 }
 
 impl Blocks {

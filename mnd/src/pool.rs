@@ -1,8 +1,8 @@
 //! A pool within one process: memory nodes on its own memory.
 
-use crate::{MemoryNode, Statistics};
-use fusee_fabric::{Backing, Batch, ControlPlane, Memory, ShmEndpoint, ShmFabric, ShmNode};
-use fusee_layout::{Geometry, GeometryError, NodeAddress, PoolParams, Superblock};
+use crate::{Ledger, MemoryNode, NodeMemory, Statistics};
+use fusee_fabric::{Backing, ControlPlane, Memory, ShmFabric, ShmNode};
+use fusee_layout::{Geometry, GeometryError, PoolParams};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -42,11 +42,15 @@ impl EmbeddedPool {
         let geometry = Arc::new(Geometry::new(params)?);
         let nodes = (0..params.nodes).map(|node| map(node, params.node_bytes));
         let nodes: Vec<_> = nodes.collect::<Result<_, _>>()?;
-        format(&nodes, params);
+        let memory =
+            |node: u16| NodeMemory::new(node, geometry.clone(), nodes[usize::from(node)].clone());
         let controls = (0..params.nodes)
             .map(|node| {
-                let endpoint = ShmEndpoint::new(nodes.clone());
-                Arc::new(MemoryNode::new(node, geometry.clone(), endpoint))
+                let mut own = memory(node);
+                own.format();
+                let others = (0..params.nodes).filter(|&other| other != node).map(memory);
+                let ledger = Ledger::new(node, geometry.clone(), own);
+                Arc::new(MemoryNode::new(ledger, others.collect()))
             })
             .collect();
         Ok(Self { geometry, nodes, controls })
@@ -54,17 +58,8 @@ impl EmbeddedPool {
 
     /// A way to the pool for one thread.
     pub fn fabric(&self) -> ShmFabric {
-        ShmFabric::new(self.nodes.clone(), self.controls())
-    }
-
-    /// The memory nodes as a fabric reaches them, by number.
-    pub fn nodes(&self) -> &[Arc<ShmNode>] {
-        &self.nodes
-    }
-
-    /// Their control planes, by number.
-    pub fn controls(&self) -> Vec<Arc<dyn ControlPlane>> {
-        self.controls.iter().map(|control| control.clone() as Arc<dyn ControlPlane>).collect()
+        let controls = self.controls.iter().map(|c| c.clone() as Arc<dyn ControlPlane>).collect();
+        ShmFabric::new(self.nodes.clone(), controls)
     }
 
     /// What follows from the pool's parameters.
@@ -96,24 +91,14 @@ fn map(node: u16, bytes: u64) -> Result<Arc<ShmNode>, PoolError> {
     Ok(Arc::new(ShmNode::new(memory)))
 }
 
-/// The superblock is all: zeroed headers, directory entries and blocks mean "as
-/// created", so that creating a large pool touches none of its memory.
-fn format(nodes: &[Arc<ShmNode>], params: PoolParams) {
-    let mut batch = Batch::new();
-    let span = batch.stage(Superblock::BYTES);
-    batch.staged(span).copy_from_slice(&Superblock { params }.write());
-    for node in 0..params.nodes {
-        batch.write(NodeAddress { node, offset: 0 }, span);
-    }
-    ShmEndpoint::new(nodes.to_vec()).execute(&mut batch);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use fusee_fabric::Fabric;
     use fusee_layout::message::{Refusal, Request, Response};
-    use fusee_layout::{Address, BlockEntry, BlockState, Class, MEMBER_BYTES, Member, Room};
+    use fusee_layout::{
+        Address, BlockEntry, BlockState, Class, MEMBER_BYTES, Member, NodeAddress, Room, Superblock,
+    };
     use std::collections::HashSet;
     use std::future::Future;
     use std::pin::pin;

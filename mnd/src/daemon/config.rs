@@ -1,0 +1,88 @@
+//! Configuration: flags, then environment. What is the same for all processes of a
+//! pool is in the pool file.
+
+use clap::{Parser, ValueEnum};
+use fusee_control::{Fabric, PoolFile, PoolFileError};
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// A memory node of a FUSEE pool: memory that gateways reach by one-sided verbs.
+///
+/// Start one for each address under `nodes` in the pool file, in any order, then
+/// gateways with the same file: `gateway --pool FILE`. The memory lives as long as
+/// this process. Every flag can also be given as the variable shown beside it.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "mnd", version, max_term_width = 100)]
+pub struct Config {
+    /// The file that describes the pool, the same for all its processes.
+    #[arg(long, env = "FUSEE_POOL", value_name = "FILE")]
+    pub pool: PathBuf,
+    /// Which of the pool file's nodes this is, from 0.
+    #[arg(long, env = "FUSEE_NODE", value_name = "NUMBER")]
+    pub node: u16,
+    /// Serve the control plane without TLS on addresses that others could hear: only
+    /// where nobody else is on that network.
+    #[arg(long, env = "FUSEE_INSECURE")]
+    pub insecure: bool,
+    /// After SIGTERM, how long gateways may take to leave.
+    #[arg(long, env = "FUSEE_DRAIN", value_name = "SECONDS", default_value_t = 10)]
+    pub drain: u64,
+    /// How log lines look.
+    #[arg(
+        long,
+        env = "FUSEE_LOG_FORMAT",
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
+    pub log_format: LogFormat,
+    /// error, warn, info, debug or trace, or a filter such as mnd=debug.
+    #[arg(long, env = "FUSEE_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
+    pub log_level: String,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs, one object a line.
+    Json,
+}
+
+/// Why the configuration is not one, and what to do.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The pool file.
+    #[error(transparent)]
+    Pool(#[from] PoolFileError),
+    /// A value, or several together, make no sense.
+    #[error("{0}")]
+    Value(String),
+}
+
+impl Config {
+    /// Reads the pool file.
+    ///
+    /// # Errors
+    ///
+    /// If it does not describe a pool, or not one with this node.
+    pub fn pool(&self) -> Result<PoolFile, ConfigError> {
+        let file = PoolFile::read(&self.pool)?;
+        let nodes = file.nodes.len();
+        if usize::from(self.node) >= nodes {
+            return Err(ConfigError::Value(format!(
+                "--node {} is none of this pool's: its file names nodes 0 to {}",
+                self.node,
+                nodes - 1
+            )));
+        }
+        if file.fabric != Fabric::Shm {
+            return Err(ConfigError::Value(format!(
+                "fabric = \"{}\" is not in this program yet: use \"shm\"",
+                file.fabric
+            )));
+        }
+        Ok(file)
+    }
+}

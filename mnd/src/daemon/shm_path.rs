@@ -1,0 +1,123 @@
+//! The data path on one host: clients map the memory itself.
+//!
+//! A Unix socket hands the memory's file to who sends a session's token. The
+//! client keeps the connection as long as it lives, so the kernel closes it when
+//! no thread of the client can touch the memory any more, also after `kill -9`.
+//! A process that is merely stopped keeps it, and its session.
+
+use super::{DataPath, Ended, Revoking};
+use fusee_control::{Denied, MemoryRoute, Token, listen_unix};
+use fusee_fabric::{ShmNode, send_memory};
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, Interest};
+use tokio::net::{UnixListener, UnixStream};
+
+/// Memory handed out over a Unix socket.
+#[derive(Debug)]
+pub struct ShmPath {
+    socket: PathBuf,
+    sessions: Mutex<HashMap<Token, Hold>>,
+}
+
+/// What keeps a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hold {
+    /// Its stream: the memory was not fetched yet.
+    Stream,
+    /// The connection over which the memory was fetched.
+    Connection,
+}
+
+/// A client sends its token at once.
+const TOKEN_TIME_MAX: Duration = Duration::from_secs(5);
+/// After the system refused a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+impl ShmPath {
+    /// Begins to hand out a node's memory, on this runtime. Sessions that end are
+    /// reported.
+    ///
+    /// # Errors
+    ///
+    /// If the socket cannot be made.
+    pub fn serve(socket: PathBuf, node: Arc<ShmNode>, ended: Ended) -> io::Result<Arc<Self>> {
+        let listener = listen_unix(&socket)?;
+        let path = Arc::new(Self { socket, sessions: Mutex::default() });
+        tokio::spawn(path.clone().accept(listener, node, ended));
+        Ok(path)
+    }
+
+    /// Beside the control plane's socket.
+    pub fn socket_beside(control: &Path) -> PathBuf {
+        let mut name = control.as_os_str().to_owned();
+        name.push(".memory");
+        name.into()
+    }
+
+    async fn accept(self: Arc<Self>, listener: UnixListener, node: Arc<ShmNode>, ended: Ended) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let (path, node, ended) = (self.clone(), node.clone(), ended.clone());
+                    tokio::spawn(async move {
+                        if let Some(session) = path.hand_over(stream, &node).await {
+                            let _ = ended.send(session);
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a client could not connect to fetch the memory");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Serves one connection to its end; tells whose it was.
+    async fn hand_over(&self, mut stream: UnixStream, node: &ShmNode) -> Option<Token> {
+        let mut bytes = [0; Token::BYTES];
+        let read = tokio::time::timeout(TOKEN_TIME_MAX, stream.read_exact(&mut bytes)).await;
+        read.ok()?.ok()?;
+        let session = Token::from_bytes(&bytes)?;
+        // From here on the session ends with this connection.
+        match self.lock().get_mut(&session) {
+            Some(hold @ Hold::Stream) => *hold = Hold::Connection,
+            // No session, or its memory was fetched before.
+            _ => return None,
+        }
+        let sent = stream.async_io(Interest::WRITABLE, || send_memory(&stream, node.memory()));
+        match sent.await {
+            Ok(()) => while stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {},
+            Err(error) => tracing::warn!(%error, "the memory could not be handed over"),
+        }
+        Some(session)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Token, Hold>> {
+        self.sessions.lock().expect("nobody panics with it")
+    }
+}
+
+impl DataPath for ShmPath {
+    fn admit(&self, session: Token) -> Result<MemoryRoute, Denied> {
+        self.lock().insert(session, Hold::Stream);
+        Ok(MemoryRoute::Shm { socket: self.socket.clone() })
+    }
+
+    fn stream_closed(&self, session: &Token) -> bool {
+        let mut sessions = self.lock();
+        // Removed under the same lock under which a connection would take it over.
+        sessions.get(session) == Some(&Hold::Stream) && sessions.remove(session).is_some()
+    }
+
+    /// Nobody can take mapped memory from a process that lives; but sessions end
+    /// here only when there is no process.
+    fn revoke(&self, session: Token) -> Revoking<'_> {
+        self.lock().remove(&session);
+        Box::pin(std::future::ready(()))
+    }
+}
