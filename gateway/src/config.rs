@@ -1,13 +1,14 @@
 //! Configuration: flags, then environment, then a file, then defaults.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
+use fusee_control::{PoolFile, Tls};
 use serde::Deserialize;
 use thiserror::Error;
+
+pub use fusee_control::Size;
 
 /// The smallest share of memory that a memory node works with.
 const NODE_BYTES_MIN: u64 = 64 << 20;
@@ -31,6 +32,10 @@ pub struct Config {
     pub replicas: u8,
     /// Embedded memory nodes.
     pub memory_nodes: u16,
+    /// The file of the pool to join; without it, memory nodes are embedded.
+    pub pool: Option<PathBuf>,
+    /// May the pool's control plane be without TLS where others could hear it?
+    pub insecure: bool,
     /// Keys whose place each worker remembers.
     pub index_cache: usize,
     /// Connections at a time.
@@ -63,11 +68,6 @@ pub enum LogFormat {
     /// For programs, one object a line.
     Json,
 }
-
-/// A number of bytes, as `4GiB`, `512mb` or `1073741824`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(try_from = "SizeText")]
-pub struct Size(pub u64);
 
 /// Why the configuration is not one, and what to do.
 #[derive(Debug, Error)]
@@ -126,6 +126,16 @@ struct Layer {
     /// Threads that serve clients [default: one for each processor]
     #[arg(long, env = "FUSEE_WORKERS", value_name = "COUNT")]
     workers: Option<usize>,
+    /// Join the pool that this file describes, whose memory nodes are processes of their
+    /// own (see mnd --help) [default: memory nodes within this process]
+    #[arg(long, env = "FUSEE_POOL", value_name = "FILE")]
+    pool: Option<PathBuf>,
+    /// Speak to the pool's memory nodes without TLS even where others could hear it
+    #[arg(
+        long, env = "FUSEE_INSECURE", value_name = "BOOL", num_args = 0..=1,
+        default_missing_value = "true", require_equals = true
+    )]
+    insecure: Option<bool>,
     /// Memory of all embedded memory nodes together, such as 4GiB or 512MiB; taken
     /// from the system as it fills [default: a quarter of this machine's]
     #[arg(long, env = "FUSEE_MEMORY", value_name = "SIZE")]
@@ -178,6 +188,8 @@ impl Default for Config {
             memory_bytes: if system == 0 { 1 << 30 } else { (system / 4).max(NODE_BYTES_MIN) },
             replicas: 1,
             memory_nodes: 1,
+            pool: None,
+            insecure: false,
             index_cache: 1 << 21,
             max_clients: 10_000,
             timeout_s: 0,
@@ -206,16 +218,39 @@ impl Config {
         let matches = Flags::command().try_get_matches_from(arguments)?;
         let flags = Flags::from_arg_matches(&matches)?;
         let mut config = Self::default();
+        let embedded = |layer: &Layer| {
+            layer.memory.is_some() || layer.replicas.is_some() || layer.memory_nodes.is_some()
+        };
+        let mut sized = embedded(&flags.layer);
         if let Some(path) = flags.config {
             let text = std::fs::read_to_string(&path)
                 .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
             let layer: Layer = toml::from_str(&text)
                 .map_err(|source| ConfigError::Parse { path, source: Box::new(source) })?;
+            sized |= embedded(&layer);
             config.lay(layer);
         }
         config.lay(flags.layer);
+        if sized && config.pool.is_some() {
+            return Err(ConfigError::Value(
+                "memory, replicas and memory-nodes are for embedded memory nodes: with --pool \
+                 they are in the pool file"
+                    .to_owned(),
+            ));
+        }
         config.check()?;
         Ok(config)
+    }
+
+    /// The pool to join, if there is one, and its certificates.
+    ///
+    /// # Errors
+    /// With what to do about the pool file or its certificates.
+    pub fn pool(&self) -> Result<Option<(PoolFile, Option<Tls>)>, String> {
+        let Some(path) = &self.pool else { return Ok(None) };
+        let file = PoolFile::read(path).map_err(|error| error.to_string())?;
+        let tls = file.tls(self.insecure).map_err(|error| error.to_string())?;
+        Ok(Some((file, tls)))
     }
 
     /// Puts what a source gives over what there is.
@@ -231,6 +266,8 @@ impl Config {
         put(&mut self.memory_bytes, layer.memory.map(|size| size.0));
         put(&mut self.replicas, layer.replicas);
         put(&mut self.memory_nodes, layer.memory_nodes);
+        put(&mut self.pool, layer.pool.map(Some));
+        put(&mut self.insecure, layer.insecure);
         put(&mut self.index_cache, layer.index_cache);
         put(&mut self.max_clients, layer.max_clients);
         put(&mut self.timeout_s, layer.timeout);
@@ -278,62 +315,6 @@ impl Config {
             return refuse("max-clients is 0: give at least 1".to_owned());
         }
         Ok(())
-    }
-}
-
-/// A size in a file: text or a plain number.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum SizeText {
-    Text(String),
-    Number(u64),
-}
-
-impl TryFrom<SizeText> for Size {
-    type Error = String;
-
-    fn try_from(text: SizeText) -> Result<Self, String> {
-        match text {
-            SizeText::Text(text) => text.parse(),
-            SizeText::Number(bytes) => Ok(Self(bytes)),
-        }
-    }
-}
-
-impl FromStr for Size {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let shift = match text[end..].trim().to_ascii_lowercase().as_str() {
-            "" | "b" => 0,
-            "k" | "kb" | "kib" => 10,
-            "m" | "mb" | "mib" => 20,
-            "g" | "gb" | "gib" => 30,
-            "t" | "tb" | "tib" => 40,
-            _ => return Err("write a number and a unit, such as 512MiB or 4GiB".to_owned()),
-        };
-        let number: u64 = text[..end]
-            .parse()
-            .map_err(|_| "write a number and a unit, such as 512MiB or 4GiB".to_owned())?;
-        number.checked_mul(1 << shift).map(Self).ok_or_else(|| "that is too large".to_owned())
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-        let unit = units.into_iter().find(|(shift, _)| self.0 >= 1 << shift);
-        match unit {
-            Some((shift, name)) if self.0.is_multiple_of(1 << shift) => {
-                write!(f, "{}{name}", self.0 >> shift)
-            }
-            Some((shift, name)) => {
-                write!(f, "{:.1}{name}", self.0 as f64 / (1_u64 << shift) as f64)
-            }
-            None => write!(f, "{}B", self.0),
-        }
     }
 }
 

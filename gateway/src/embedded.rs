@@ -1,20 +1,17 @@
-//! The embedded pool: memory nodes within this process, and a store on them for
-//! each worker.
+//! The embedded pool: memory nodes within this process.
 
-use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
 
-use fusee::{Decision, Entry, Env, Error, Key, Stats, Store, StoreConfig};
-use fusee_fabric::{Fabric, ShmFabric};
+use fusee::StoreConfig;
+use fusee_fabric::ShmFabric;
 use fusee_layout::{PoolParams, SizingError};
 use mnd::{EmbeddedPool, PoolError};
 use thiserror::Error;
 
 use crate::config::Config;
-use crate::keyspace::{Keyspace, Usage};
-use crate::metrics::{Family, Kind, Series, Source, Value};
+use crate::metrics::Source;
+use crate::store::{Pool, PoolStore};
 
 /// Why there is no embedded pool.
 #[derive(Debug, Error)]
@@ -27,12 +24,11 @@ pub enum EmbeddedError {
     Pool(#[from] PoolError),
 }
 
-/// A pool within this process, and what its stores count.
+/// A pool within this process.
 #[derive(Clone)]
 pub struct Embedded {
-    pool: EmbeddedPool,
-    stats: Arc<Mutex<Vec<Arc<Stats>>>>,
-    store: StoreConfig,
+    memory: EmbeddedPool,
+    pool: Pool,
 }
 
 impl Embedded {
@@ -50,8 +46,8 @@ impl Embedded {
             config.replicas,
             seed,
         )?;
-        let pool = EmbeddedPool::create(params)?;
-        let backing = pool.backings().next();
+        let memory = EmbeddedPool::create(params)?;
+        let backing = memory.backings().next();
         tracing::info!(
             memory_bytes = config.memory_bytes,
             memory_nodes = config.memory_nodes,
@@ -60,7 +56,10 @@ impl Embedded {
             "embedded memory pool is ready"
         );
         let store = StoreConfig { index_cache_entries: config.index_cache };
-        Ok(Self { pool, stats: Arc::default(), store })
+        let nodes = memory.clone();
+        let nodes = Arc::new(move || nodes.statistics().collect());
+        let pool = Pool::new(memory.geometry().clone(), store, nodes);
+        Ok(Self { memory, pool })
     }
 
     /// A store for the worker that calls it.
@@ -68,257 +67,17 @@ impl Embedded {
     /// # Errors
     ///
     /// With the reason, if the pool takes no more clients.
-    pub async fn store(&self) -> Result<EmbeddedStore, String> {
-        let geometry = self.pool.geometry().clone();
-        let store = Store::join(self.pool.fabric(), TokioEnv::new(), geometry, self.store).await;
-        let store = store.map_err(|error| error.to_string())?;
-        self.stats.lock().expect("nobody panics with it").push(store.stats().clone());
-        Ok(EmbeddedStore { store, pool: self.pool.clone() })
+    pub async fn store(&self) -> Result<PoolStore<ShmFabric>, String> {
+        self.pool.store(self.memory.fabric()).await
     }
 
     /// What /metrics tells of the pool.
     pub fn source(&self) -> Source {
-        let this = self.clone();
-        Arc::new(move || this.families())
-    }
-
-    fn families(&self) -> Vec<Family> {
-        let stores = self.stats.lock().expect("nobody panics with it").clone();
-        let sum = |read: fn(&Stats) -> u64| stores.iter().map(|s| read(s)).sum::<u64>() as f64;
-        let labelled = |name, help, kind, label: &'static str, values: &[(&str, f64)]| Family {
-            name,
-            help,
-            kind,
-            series: values
-                .iter()
-                .map(|&(which, value)| Series {
-                    labels: vec![(label, which.to_owned())],
-                    value: Value::Number(value),
-                })
-                .collect(),
-        };
-        let counter = |name, help, value| Family::number(name, help, Kind::Counter, value);
-        let gauge = |name, help, value| Family::number(name, help, Kind::Gauge, value);
-        let (mut free, mut owned, mut orphans) = (0.0, 0.0, 0.0);
-        for node in self.pool.statistics() {
-            let bytes = |blocks: u32| f64::from(blocks) * node.blocks.block_bytes as f64;
-            free += bytes(node.blocks.free);
-            owned += bytes(node.blocks.owned);
-            orphans += bytes(node.blocks.orphans);
-        }
-        vec![
-            labelled(
-                "fusee_index_lookups_total",
-                "Index lookups by path: hit in the index cache, stale there, bypassed, missing.",
-                Kind::Counter,
-                "path",
-                &[
-                    ("hit", sum(|s| s.index_hit.get())),
-                    ("stale", sum(|s| s.index_stale.get())),
-                    ("bypass", sum(|s| s.index_bypass.get())),
-                    ("miss", sum(|s| s.index_miss.get())),
-                ],
-            ),
-            labelled(
-                "fusee_snapshot_rounds_total",
-                "Rounds on a slot by outcome: won by rule 1, 2 or 3 of SNAPSHOT, lost, \
-                 committed by another client, abandoned.",
-                Kind::Counter,
-                "outcome",
-                &[
-                    ("rule1", sum(|s| s.rule1.get())),
-                    ("rule2", sum(|s| s.rule2.get())),
-                    ("rule3", sum(|s| s.rule3.get())),
-                    ("lost", sum(|s| s.lost.get())),
-                    ("helped", sum(|s| s.helped.get())),
-                    ("abandoned", sum(|s| s.abandoned.get())),
-                ],
-            ),
-            counter(
-                "fusee_snapshot_helps_total",
-                "Writes of other clients that were committed for them.",
-                sum(|s| s.helps.get()),
-            ),
-            counter(
-                "fusee_operation_restarts_total",
-                "Times that an operation started again after a conflict.",
-                sum(|s| s.restarts.get()),
-            ),
-            counter(
-                "fusee_torn_reads_total",
-                "Objects that did not verify and were read again.",
-                sum(|s| s.torn.get()),
-            ),
-            labelled(
-                "fusee_objects_total",
-                "Objects by what happened to them.",
-                Kind::Counter,
-                "event",
-                &[
-                    ("allocated", sum(|s| s.allocated.get())),
-                    ("freed", sum(|s| s.freed.get())),
-                    ("reclaimed", sum(|s| s.reclaimed.get())),
-                ],
-            ),
-            gauge(
-                "fusee_objects_in_grace",
-                "Freed objects that wait for all clients to pass by.",
-                sum(|s| s.in_grace.get()),
-            ),
-            gauge(
-                "fusee_object_bytes",
-                "Bytes of objects in use, in whole size classes, one copy.",
-                sum(|s| s.bytes_in_use.get()),
-            ),
-            labelled(
-                "fusee_block_bytes",
-                "Bytes of blocks by state, one copy.",
-                Kind::Gauge,
-                "state",
-                &[("free", free), ("owned", owned), ("orphan", orphans)],
-            ),
-            counter(
-                "fusee_allocations_refused_total",
-                "Blocks that no memory node had.",
-                sum(|s| s.full.get()),
-            ),
-            counter(
-                "fusee_keys_expired_total",
-                "Keys removed because their time had come.",
-                sum(|s| s.expired.get()),
-            ),
-        ]
+        self.pool.source()
     }
 }
 
 /// From the system's generator, which the standard library keys its maps with.
 fn random_seed() -> u64 {
     RandomState::new().hash_one(0u64)
-}
-
-/// Time and chance of a worker.
-struct TokioEnv {
-    chance: RandomState,
-    drawn: Cell<u64>,
-}
-
-impl TokioEnv {
-    fn new() -> Self {
-        Self { chance: RandomState::new(), drawn: Cell::new(0) }
-    }
-}
-
-/// Shorter waits than the timer can tell are left to the other tasks.
-const TIMER_US: u64 = 500;
-
-impl Env for TokioEnv {
-    #[expect(clippy::disallowed_methods, reason = "this is where the store gets its time from")]
-    fn now_ms(&self) -> u64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-    }
-
-    async fn sleep_us(&self, us: u64) {
-        if us < TIMER_US {
-            tokio::task::yield_now().await;
-        } else {
-            tokio::time::sleep(Duration::from_micros(us)).await;
-        }
-    }
-
-    fn random(&self) -> u64 {
-        self.drawn.set(self.drawn.get() + 1);
-        self.chance.hash_one(self.drawn.get())
-    }
-}
-
-/// A worker's store on the embedded pool.
-pub struct EmbeddedStore {
-    store: Store<ShmFabric, TokioEnv>,
-    pool: EmbeddedPool,
-}
-
-/// After a failed step of maintenance.
-const RETRY: Duration = Duration::from_millis(100);
-
-impl Keyspace for EmbeddedStore {
-    async fn read(
-        &self,
-        keys: &[Key<'_>],
-        each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>) -> bool,
-    ) {
-        self.store.read_while(keys, each).await;
-    }
-
-    async fn set(
-        &self,
-        key: Key<'_>,
-        value: &[u8],
-        expires_at_ms: Option<u64>,
-    ) -> Result<(), Error> {
-        self.store.set(key, value, expires_at_ms).await
-    }
-
-    async fn delete(&self, key: Key<'_>) -> Result<bool, Error> {
-        self.store.delete(key).await
-    }
-
-    async fn update(
-        &self,
-        key: Key<'_>,
-        decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Decision,
-    ) -> Result<(), Error> {
-        self.store.update(key, decide).await
-    }
-
-    async fn scan(
-        &self,
-        database: u8,
-        cursor: u64,
-        count: usize,
-        each: impl FnMut(&[u8], Entry<'_>),
-    ) -> Result<u64, Error> {
-        self.store.scan(database, cursor, count, each).await
-    }
-
-    async fn len(&self, database: u8) -> Result<u64, Error> {
-        self.store.len(database).await
-    }
-
-    async fn flush(&self, database: Option<u8>) -> Result<(), Error> {
-        self.store.flush(database).await
-    }
-
-    fn prefetch(&self, keys: &[Key<'_>]) {
-        self.store.prefetch(keys);
-    }
-
-    async fn maintain(&self) -> Duration {
-        self.store.maintain().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "background maintenance failed; trying again");
-            RETRY
-        })
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.store.env().now_ms()
-    }
-
-    fn scan_start(&self, random: u64) -> u64 {
-        self.store.scan_start(random)
-    }
-
-    fn round_trips(&self) -> u64 {
-        self.store.fabric().counters().batches()
-    }
-
-    fn usage(&self) -> Usage {
-        let mut usage = Usage::default();
-        for node in self.pool.statistics() {
-            let blocks = node.blocks;
-            let used = u64::from(blocks.owned) + u64::from(blocks.orphans);
-            usage.used_bytes += used * blocks.block_bytes;
-            usage.capacity_bytes += (used + u64::from(blocks.free)) * blocks.block_bytes;
-        }
-        usage
-    }
 }

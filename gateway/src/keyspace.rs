@@ -66,6 +66,9 @@ pub trait Keyspace {
     /// tells when to call again.
     async fn maintain(&self) -> Duration;
 
+    /// Gives up what the worker holds of the pool; all operations have ended.
+    async fn leave(&self) {}
+
     /// Milliseconds since the Unix epoch, as this keyspace counts them.
     fn now_ms(&self) -> u64;
 

@@ -15,6 +15,7 @@ mod connection;
 mod control;
 pub mod embedded;
 mod http;
+pub mod joined;
 pub mod keyspace;
 pub mod logging;
 pub mod metrics;
@@ -27,6 +28,7 @@ mod settings;
 mod shared;
 mod socket;
 pub mod stats;
+pub mod store;
 pub mod testing;
 mod worker;
 

@@ -1,5 +1,5 @@
-//! The gateway's program: reads its configuration, starts the server over the
-//! embedded pool, and stops it when told to.
+//! The gateway's program: reads its configuration, starts the server over a pool
+//! of its own or one of memory node processes, and stops it when told to.
 
 #![forbid(unsafe_code)]
 
@@ -7,9 +7,11 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use fusee::StoreConfig;
 use gateway::Server;
 use gateway::config::{Config, ConfigError};
 use gateway::embedded::Embedded;
+use gateway::joined::Joined;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
@@ -19,7 +21,7 @@ use tracing::{error, info, warn};
 const IMPATIENCE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    let config = match Config::from_arguments(std::env::args_os()) {
+    let mut config = match Config::from_arguments(std::env::args_os()) {
         Ok(config) => config,
         Err(ConfigError::Flags(error)) => error.exit(),
         Err(error) => return refuse(&error.to_string()),
@@ -27,7 +29,7 @@ fn main() -> ExitCode {
     if let Err(error) = gateway::logging::start(&config) {
         return refuse(&error);
     }
-    match run(&config) {
+    match run(&mut config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             error!("{reason}");
@@ -41,18 +43,23 @@ fn refuse(reason: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Makes the pool and starts the server over it.
-fn start(config: &Config) -> Result<Server, String> {
-    let embedded = Embedded::create(config).map_err(|error| error.to_string())?;
-    let source = embedded.source();
-    let store = move |_worker| {
-        let embedded = embedded.clone();
-        async move { embedded.store().await }
+/// Makes a pool or joins one, and starts the server over it.
+async fn start(config: &mut Config) -> Result<Server, String> {
+    let started = if let Some((file, tls)) = config.pool()? {
+        config.memory_bytes = file.memory.0.saturating_mul(file.nodes.len() as u64);
+        let store = StoreConfig { index_cache_entries: config.index_cache };
+        let joined = Joined::join(file, tls, store).await?;
+        let source = joined.source();
+        gateway::start(config, vec![source], async move |_worker| joined.store().await)
+    } else {
+        let embedded = Embedded::create(config).map_err(|error| error.to_string())?;
+        let source = embedded.source();
+        gateway::start(config, vec![source], async move |_worker| embedded.store().await)
     };
-    gateway::start(config, vec![source], store).map_err(|error| error.to_string())
+    started.map_err(|error| error.to_string())
 }
 
-fn run(config: &Config) -> Result<(), String> {
+fn run(config: &mut Config) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -63,7 +70,17 @@ fn run(config: &Config) -> Result<(), String> {
         let listen = |kind| signal(kind).map_err(|error| format!("cannot hear signals: {error}"));
         (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?)
     };
-    let server = start(config)?;
+    let server = runtime.block_on(async {
+        tokio::select! {
+            server = start(config) => server.map(Some),
+            _ = terminate.recv() => Ok(None),
+            _ = interrupt.recv() => Ok(None),
+        }
+    })?;
+    let Some(server) = server else {
+        info!("stopped before the pool was there");
+        return Ok(());
+    };
     announce(&server);
     let stop = server.stopper();
     let (done, mut ended) = tokio::sync::oneshot::channel();

@@ -24,6 +24,8 @@ const SWEEP: Duration = Duration::from_millis(250);
 const STALLED_MS_MAX: u64 = 60_000;
 /// How long to wait after the system refused a connection (out of files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// A step of maintenance, with the pause behind it, takes a few milliseconds.
+const REST: Duration = Duration::from_secs(1);
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// What the tasks of one worker share.
@@ -37,6 +39,8 @@ pub(crate) struct Worker<K> {
     links: RefCell<HashMap<u64, Rc<Link>>>,
     /// The time of day at the last sweep, near enough for idle times.
     pub(crate) coarse_ms: Cell<u64>,
+    /// No connection is left, and the keyspace is about to be given up.
+    leaving: Cell<bool>,
 }
 
 /// What one connection may hold.
@@ -62,6 +66,7 @@ impl<K: Keyspace + 'static> Worker<K> {
             limits,
             links: RefCell::default(),
             coarse_ms: Cell::new(unix_ms()),
+            leaving: Cell::new(false),
         })
     }
 
@@ -96,9 +101,17 @@ impl<K: Keyspace + 'static> Worker<K> {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        if tokio::time::timeout(drain, ended).await.is_err() {
+        let drained = tokio::time::timeout(drain, ended).await.is_ok();
+        if !drained {
             let left = self.links.borrow().len();
             warn!(connections = left, "closing connections that did not end in time");
+        }
+        self.leaving.set(true);
+        let maintenance = tasks.swap_remove(1);
+        let rested = tokio::time::timeout(REST, maintenance).await.is_ok();
+        // With operations under way, it is left to the pool to clear up.
+        if drained && rested {
+            self.keyspace.leave().await;
         }
         Ok(())
     }
@@ -172,7 +185,7 @@ impl<K: Keyspace + 'static> Worker<K> {
     }
 
     async fn maintain(self: Rc<Self>) {
-        loop {
+        while !self.leaving.get() {
             let pause = self.keyspace.maintain().await;
             tokio::time::sleep(pause.max(Duration::from_micros(100))).await;
         }
