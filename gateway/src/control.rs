@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::http::{Page, serve};
 use crate::metrics::{self, Source};
 use crate::shared::{Shared, unix_ms};
+use fusee_control::http::{Page, serve};
 
 /// A worker that has not come round for so long is stuck. Its sweep runs four
 /// times a second; one huge command may hold it up for seconds.
@@ -61,11 +61,7 @@ fn metrics_page(shared: &Shared, sources: &[Source]) -> Page {
     for source in sources {
         families.extend(source());
     }
-    Page {
-        status: "200 OK",
-        content_type: "text/plain; version=0.0.4; charset=utf-8",
-        body: metrics::render(&families) + &metrics::recorded().render(),
-    }
+    Page::metrics(metrics::render(&families) + &metrics::recorded().render())
 }
 
 fn live(shared: &Shared) -> Page {

@@ -196,7 +196,7 @@ async fn attach(
 ) -> Result<Attachment, String> {
     let mut told: Option<(ControlError, Instant)> = None;
     loop {
-        let error = match Attachment::begin(file, number, tls, gateway).await {
+        let error = match Attachment::begin(file, tls, gateway, file.description(number)).await {
             Ok(attachment) => return Ok(attachment),
             Err(error) => error,
         };

@@ -14,7 +14,6 @@ pub mod config;
 mod connection;
 mod control;
 pub mod embedded;
-mod http;
 pub mod joined;
 pub mod keyspace;
 pub mod logging;

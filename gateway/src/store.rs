@@ -67,7 +67,10 @@ impl Pool {
         let counter = |name, help, value| Family::number(name, help, Kind::Counter, value);
         let gauge = |name, help, value| Family::number(name, help, Kind::Gauge, value);
         let (mut free, mut owned, mut orphans) = (0.0, 0.0, 0.0);
+        let (mut clients, mut expelled) = (0, 0);
         for node in (self.nodes)() {
+            clients += node.members.unwrap_or(0);
+            expelled += node.expelled.unwrap_or(0);
             let bytes = |blocks: u32| f64::from(blocks) * node.blocks.block_bytes as f64;
             free += bytes(node.blocks.free);
             owned += bytes(node.blocks.owned);
@@ -143,6 +146,12 @@ impl Pool {
                 Kind::Gauge,
                 "state",
                 &[("free", free), ("owned", owned), ("orphan", orphans)],
+            ),
+            gauge("fusee_clients", "Workers of all gateways of the pool.", clients.into()),
+            gauge(
+                "fusee_clients_expelled",
+                "Workers that have died and whose memory is not recovered.",
+                expelled.into(),
             ),
             counter(
                 "fusee_allocations_refused_total",

@@ -4,12 +4,16 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser as _;
-use mnd::daemon::{Config, LogFormat};
+use fusee_control::http;
+use mnd::daemon::{Config, LogFormat, Report};
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::process::ExitCode;
+use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
+use tokio::task::LocalSet;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -44,6 +48,17 @@ fn log(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
+async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        format!(
+            "cannot serve metrics on {address}: {error}; choose another port by --metrics-port, \
+             or 0 for none"
+        )
+    })?;
+    tracing::info!(%address, "serving /metrics, /livez and /readyz");
+    Ok(listener)
+}
+
 fn run(config: Config) -> Result<(), String> {
     let runtime = || {
         Builder::new_current_thread()
@@ -58,19 +73,29 @@ fn run(config: Config) -> Result<(), String> {
         let listen = |kind| signal(kind).map_err(|error| format!("cannot hear signals: {error}"));
         (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?)
     };
+    let metrics = match config.metrics_address() {
+        Some(address) => Some(main.block_on(listen(address))?),
+        None => None,
+    };
+    let report = Report::default();
     let (stop, mut stopped) = watch::channel(false);
     let (done, mut ended) = oneshot::channel();
     let control = runtime()?;
+    let reported = report.clone();
     let body = move || {
         let stopped = async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         };
-        let result = control.block_on(mnd::daemon::run(&config, stopped));
+        let result = control.block_on(mnd::daemon::run(&config, reported, stopped));
         let _ = done.send(result.map_err(|error| error.to_string()));
     };
     let thread = std::thread::Builder::new().name("control".to_owned()).spawn(body);
     let thread = thread.map_err(|error| format!("cannot start: {error}"))?;
-    let result = main.block_on(async {
+    let main_set = LocalSet::new();
+    if let Some(listener) = metrics {
+        main_set.spawn_local(http::serve(listener, move |path| report.page(path)));
+    }
+    let result = main_set.block_on(&main, async {
         let mut told = false;
         loop {
             tokio::select! {

@@ -2,7 +2,7 @@
 
 use crate::proto::memory_node_client::MemoryNodeClient;
 use crate::{
-    Address, Admission, ControlError, Denied, Expulsion, GatewayId, Introduction, Membership,
+    Address, Admission, ControlError, Denied, Description, Expulsion, GatewayId, Introduction, Membership,
     PoolFile, Replication, Tls, Token, convert, proto,
 };
 use fusee_fabric::{ControlFuture, ControlPlane, NodeDown};
@@ -103,20 +103,20 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Begins a session with node `node` of a pool.
+    /// Begins a session with a node, the one that the description names.
     ///
     /// # Errors
     ///
     /// If the node does not answer, is not ready, or takes no such client.
     pub async fn begin(
         file: &PoolFile,
-        node: u16,
         tls: Option<&Tls>,
         gateway: GatewayId,
+        description: Description,
     ) -> Result<Self, ControlError> {
-        let way = Way::new(file, node, tls)?;
+        let way = Way::new(file, description.node, tls)?;
         let request = proto::AttachRequest {
-            description: Some(file.description(node).into()),
+            description: Some(description.into()),
             gateway: gateway.bytes().to_vec(),
         };
         let mut client = way.client.clone();

@@ -14,6 +14,7 @@ mod address;
 mod client;
 mod convert;
 mod error;
+pub mod http;
 mod messages;
 mod pool_file;
 mod server;

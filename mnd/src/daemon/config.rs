@@ -3,6 +3,7 @@
 
 use clap::{Parser, ValueEnum};
 use fusee_control::{Fabric, PoolFile, PoolFileError};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -27,6 +28,13 @@ pub struct Config {
     /// After SIGTERM, how long gateways may take to leave.
     #[arg(long, env = "FUSEE_DRAIN", value_name = "SECONDS", default_value_t = 10)]
     pub drain: u64,
+    /// Address for /metrics, /livez and /readyz.
+    #[arg(long, env = "FUSEE_METRICS_BIND", value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub metrics_bind: IpAddr,
+    /// Port for /metrics, /livez and /readyz; 0 turns them off [default: 9380 + the node's
+    /// number]
+    #[arg(long, env = "FUSEE_METRICS_PORT", value_name = "PORT")]
+    pub metrics_port: Option<u16>,
     /// How log lines look.
     #[arg(
         long,
@@ -61,7 +69,16 @@ pub enum ConfigError {
     Value(String),
 }
 
+/// The metrics port of node 0, beside the gateway's.
+const METRICS_PORT: u16 = 9380;
+
 impl Config {
+    /// Where metrics are served, if they are.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        let port = self.metrics_port.unwrap_or(METRICS_PORT.saturating_add(self.node));
+        (port > 0).then(|| SocketAddr::new(self.metrics_bind, port))
+    }
+
     /// Reads the pool file.
     ///
     /// # Errors

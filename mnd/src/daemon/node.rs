@@ -82,11 +82,21 @@ impl Node {
 
     /// Memory nodes that node 0 waits for.
     pub fn awaited(&self) -> Vec<u16> {
-        if self.0.description.node != 0 {
+        if self.number() != 0 {
             return Vec::new();
         }
         let introduced = self.0.introduced.lock().expect("nobody panics with it");
         (1..self.0.description.nodes).filter(|node| !introduced.contains_key(node)).collect()
+    }
+
+    /// Its number in the pool.
+    pub fn number(&self) -> u16 {
+        self.0.description.node
+    }
+
+    /// Is it about to end?
+    pub fn is_stopping(&self) -> bool {
+        self.0.stopping.load(Relaxed)
     }
 
     /// From now on no gateway may come.
@@ -112,7 +122,7 @@ impl Node {
         let Some(session) = self.0.sessions.end(&token) else { return };
         self.0.path.revoke(token).await;
         tracing::info!(gateway = %session.gateway, "a gateway has gone");
-        if self.0.description.node == 0 {
+        if self.number() == 0 {
             self.expel_everywhere(session.gateway, session.clients.into_iter().collect()).await;
         }
     }
@@ -208,7 +218,7 @@ impl NodeService for Node {
         if let Some(difference) = self.0.description.difference(&description) {
             return Err(Denied::Refused(format!("this gateway is of another pool: {difference}")));
         }
-        if self.0.stopping.load(Relaxed) {
+        if self.is_stopping() {
             return Err(Denied::NotReady("it is stopping".to_owned()));
         }
         let awaited = self.awaited();

@@ -3,7 +3,7 @@
 use super::config::{Config, ConfigError};
 use super::copies::Copies;
 use super::node::Parts;
-use super::{Node, ShmPath};
+use super::{Node, Report, ShmPath};
 use crate::{Ledger, NodeMemory};
 use fusee_control::{
     ControlError, GatewayId, Introduction, Listener, Membership, PeerClient, PoolFile, Tls,
@@ -56,7 +56,11 @@ pub enum StartError {
 /// # Errors
 ///
 /// If it cannot begin, or its socket fails.
-pub async fn run(config: &Config, stop: impl Future<Output = ()>) -> Result<(), StartError> {
+pub async fn run(
+    config: &Config,
+    report: Report,
+    stop: impl Future<Output = ()>,
+) -> Result<(), StartError> {
     let file = config.pool()?;
     let tls = file.tls(config.insecure)?;
     let number = config.node;
@@ -121,6 +125,7 @@ pub async fn run(config: &Config, stop: impl Future<Output = ()>) -> Result<(), 
             served.map_err(StartError::Socket)
         }
         () = tell => Ok(()),
+        () = report.keep(&node, memory.memory().bytes(), memory.memory().backing()) => Ok(()),
         () = ending => Ok(()),
         () = drained => Ok(()),
     }

@@ -17,20 +17,31 @@ const HEAD_BYTES_MAX: usize = 8 * 1024;
 const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A reply without its head.
-pub(crate) struct Page {
-    pub(crate) status: &'static str,
-    pub(crate) content_type: &'static str,
-    pub(crate) body: String,
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Page {
+    /// Code and reason.
+    pub status: &'static str,
+    /// What the body is.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: String,
 }
 
 impl Page {
-    pub(crate) fn text(status: &'static str, body: &str) -> Self {
+    /// Metrics in Prometheus's text format.
+    pub fn metrics(body: String) -> Self {
+        let content_type = "text/plain; version=0.0.4; charset=utf-8";
+        Self { status: "200 OK", content_type, body }
+    }
+
+    /// Plain text.
+    pub fn text(status: &'static str, body: &str) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: body.to_owned() }
     }
 }
 
 /// Answers GET and HEAD of any path by what `page` makes of it.
-pub(crate) async fn serve(listener: TcpListener, page: impl Fn(&str) -> Option<Page> + 'static) {
+pub async fn serve(listener: TcpListener, page: impl Fn(&str) -> Option<Page> + 'static) {
     let page = Arc::new(page);
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {

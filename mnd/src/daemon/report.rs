@@ -1,0 +1,160 @@
+//! What a memory node tells about itself: /metrics, /livez and /readyz.
+//!
+//! Served by another thread than the control plane, which leaves here what there is
+//! to tell, so that somebody can say when that thread is stuck.
+
+use super::Node;
+use fusee_control::http::Page;
+use fusee_fabric::Backing;
+use fusee_layout::message::Statistics;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What there was to tell last.
+#[derive(Clone, Debug, Default)]
+pub struct Report(Arc<Mutex<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// When the control plane's thread came round last.
+    beat: Option<Instant>,
+    serving: Option<Serving>,
+    stopping: bool,
+}
+
+#[derive(Debug)]
+struct Serving {
+    node: u16,
+    bytes: u64,
+    backing: Backing,
+    statistics: Statistics,
+    sessions: usize,
+    awaited: Vec<u16>,
+    lost: Vec<u16>,
+}
+
+/// How often it is looked what there is to tell.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// A thread that has not come round for so long is stuck.
+const BEAT_MAX: Duration = Duration::from_secs(15);
+
+impl Report {
+    /// Keeps what is told up to date: on the control plane's thread.
+    pub(super) async fn keep(&self, node: &Node, bytes: u64, backing: Backing) {
+        loop {
+            let (statistics, lost) = node.state().await;
+            let serving = Serving {
+                node: node.number(),
+                bytes,
+                backing,
+                statistics,
+                sessions: node.sessions(),
+                awaited: node.awaited(),
+                lost,
+            };
+            {
+                let mut seen = self.0.lock().expect("nobody panics with it");
+                seen.beat = Some(Instant::now());
+                seen.serving = Some(serving);
+                seen.stopping = node.is_stopping();
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    /// The page of a path.
+    pub fn page(&self, path: &str) -> Option<Page> {
+        let seen = self.0.lock().expect("nobody panics with it");
+        match path {
+            "/metrics" => Some(Page::metrics(seen.metrics())),
+            "/livez" => Some(answer(seen.trouble())),
+            "/readyz" => Some(answer(seen.trouble().or_else(|| seen.wait()))),
+            _ => None,
+        }
+    }
+}
+
+fn answer(trouble: Option<String>) -> Page {
+    match trouble {
+        None => Page::text("200 OK", "ok\n"),
+        Some(trouble) => Page::text("503 Service Unavailable", &(trouble + "\n")),
+    }
+}
+
+impl Seen {
+    /// Why the process had better be started again.
+    fn trouble(&self) -> Option<String> {
+        let stuck = self.beat.is_some_and(|beat| beat.elapsed() > BEAT_MAX);
+        stuck.then(|| format!("the control plane is stuck for {} s", BEAT_MAX.as_secs()))
+    }
+
+    /// Why no gateway can come.
+    fn wait(&self) -> Option<String> {
+        match &self.serving {
+            _ if self.stopping => Some("stopping".to_owned()),
+            None => Some("waiting for memory node 0".to_owned()),
+            Some(serving) if !serving.awaited.is_empty() => {
+                Some(format!("waiting for the memory nodes {:?}", serving.awaited))
+            }
+            Some(_) => None,
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let mut text = String::new();
+        let Some(serving) = &self.serving else { return text };
+        let blocks = serving.statistics.blocks;
+        let bytes = |count: u32| u64::from(count) * blocks.block_bytes;
+        let mut family = |name: &str, help: &str, samples: &[(&str, u64)]| {
+            let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n");
+            for (labels, value) in samples {
+                let _ = writeln!(text, "{name}{labels} {value}");
+            }
+        };
+        family(
+            "mnd_build_info",
+            "1, with the version as a label.",
+            &[(concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1)],
+        );
+        family("mnd_node", "The node's number in its pool.", &[("", serving.node.into())]);
+        family(
+            "mnd_memory_bytes",
+            "Memory that the node gives to its pool.",
+            &[("", serving.bytes)],
+        );
+        family(
+            "mnd_huge_pages",
+            "1 if the memory lies on reserved huge pages.",
+            &[("", u64::from(serving.backing == Backing::HugeTlb))],
+        );
+        family(
+            "mnd_block_bytes",
+            "Bytes of the node's primary blocks by state; reserved ones are free too.",
+            &[
+                ("{state=\"free\"}", bytes(blocks.free)),
+                ("{state=\"owned\"}", bytes(blocks.owned)),
+                ("{state=\"orphan\"}", bytes(blocks.orphans)),
+                ("{state=\"reserved\"}", bytes(blocks.reserved)),
+            ],
+        );
+        family("mnd_sessions", "Gateways at the node's memory.", &[("", serving.sessions as u64)]);
+        family(
+            "mnd_peers_lost",
+            "Memory nodes that miss copies of what this one decided.",
+            &[("", serving.lost.len() as u64)],
+        );
+        if let Some(members) = serving.statistics.members {
+            family("mnd_clients", "Workers of all gateways.", &[("", members.into())]);
+        }
+        if let Some(expelled) = serving.statistics.expelled {
+            family(
+                "mnd_clients_expelled",
+                "Workers that have died and whose memory is not recovered.",
+                &[("", expelled.into())],
+            );
+        }
+        text
+    }
+}
