@@ -58,8 +58,17 @@ impl EmbeddedPool {
 
     /// A way to the pool for one thread.
     pub fn fabric(&self) -> ShmFabric {
-        let controls = self.controls.iter().map(|c| c.clone() as Arc<dyn ControlPlane>).collect();
-        ShmFabric::new(self.nodes.clone(), controls)
+        ShmFabric::new(self.nodes.clone(), self.controls())
+    }
+
+    /// The memory nodes as a fabric reaches them, by number.
+    pub fn nodes(&self) -> &[Arc<ShmNode>] {
+        &self.nodes
+    }
+
+    /// Their control planes, by number.
+    pub fn controls(&self) -> Vec<Arc<dyn ControlPlane>> {
+        self.controls.iter().map(|control| control.clone() as Arc<dyn ControlPlane>).collect()
     }
 
     /// What follows from the pool's parameters.

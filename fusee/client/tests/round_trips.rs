@@ -1,21 +1,30 @@
-//! Round trips per operation equal the table in DESIGN.
+//! Round trips per operation equal the table in DESIGN, on every fabric.
 
 mod common;
 
-use common::{count, get, key, pool, run, store, store_with};
+use common::{Shm, Tcp, Way, count, get, key, pool, run, store_by};
 use fusee::{Decision, Kind};
+
+#[test]
+fn quiet_operations_on_shared_memory_cost_what_the_table_says() {
+    quiet_operations::<Shm>();
+}
+
+#[test]
+fn quiet_operations_on_tcp_cost_what_the_table_says() {
+    quiet_operations::<Tcp>();
+}
 
 /// Index cache hit 1, miss 2; update 4 (cached) and 5; insert 4; with r = 1
 /// there is no backup and no record: 2, 3, 3.
-#[test]
-fn quiet_operations_cost_what_the_table_says() {
+fn quiet_operations<W: Way>() {
     for (replicas, [update, update_uncached, insert]) in
         [(1, [2, 3, 3]), (2, [4, 5, 4]), (3, [4, 5, 4]), (4, [4, 5, 4])]
     {
         run(async {
-            let pool = pool(64 << 20, 4, replicas);
-            let store = store(&pool).await;
-            let uncached = store_with(&pool, 0).await;
+            let way = W::to(&pool(64 << 20, 4, replicas));
+            let store = store_by(&way, 1 << 12).await;
+            let uncached = store_by(&way, 0).await;
             // The first object of a class takes a block; that is not the operation's cost.
             store.set(key(b"warm"), b"v", None).await.unwrap();
             uncached.set(key(b"warm"), b"v", None).await.unwrap();
@@ -53,9 +62,14 @@ fn quiet_operations_cost_what_the_table_says() {
 
 #[test]
 fn a_pipeline_of_reads_costs_what_one_read_costs() {
+    pipeline_of_reads::<Shm>();
+    pipeline_of_reads::<Tcp>();
+}
+
+fn pipeline_of_reads<W: Way>() {
     run(async {
-        let pool = pool(64 << 20, 1, 1);
-        let store = store(&pool).await;
+        let way = W::to(&pool(64 << 20, 1, 1));
+        let store = store_by(&way, 1 << 12).await;
         let names: Vec<Vec<u8>> = (0..16).map(|n| format!("k{n}").into_bytes()).collect();
         for name in &names {
             store.set(key(name), b"v", None).await.unwrap();

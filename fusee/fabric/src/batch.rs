@@ -294,6 +294,11 @@ impl Posted {
     pub(crate) fn finish(&mut self, outcome: Option<u64>) {
         self.outcome = outcome.map_or(Outcome::Down, Outcome::Done);
     }
+
+    #[cfg(not(loom))]
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.outcome, Outcome::Done(_))
+    }
 }
 
 impl Span {
@@ -303,13 +308,13 @@ impl Span {
     }
 }
 
-fn as_bytes(words: &[u64]) -> &[u8] {
+pub(crate) fn as_bytes(words: &[u64]) -> &[u8] {
     // SAFETY: every byte of an initialised u64 is an initialised u8, alignment
     // only shrinks, and the borrow keeps the words from changing.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
 }
 
-fn as_bytes_mut(words: &mut [u64]) -> &mut [u8] {
+pub(crate) fn as_bytes_mut(words: &mut [u64]) -> &mut [u8] {
     // SAFETY: as for as_bytes, and any bytes make a u64; the borrow is unique.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
 }

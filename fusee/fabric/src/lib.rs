@@ -19,6 +19,8 @@ mod batch;
 mod control;
 mod counters;
 #[cfg(not(loom))]
+mod execute;
+#[cfg(not(loom))]
 mod handover;
 #[cfg(all(loom, test))]
 mod loom_tests;
@@ -27,6 +29,10 @@ mod memory;
 mod prefetch;
 #[cfg(not(loom))]
 mod shm;
+#[cfg(not(loom))]
+mod spare;
+#[cfg(not(loom))]
+pub mod tcp;
 #[cfg(any(not(loom), test))]
 mod word;
 

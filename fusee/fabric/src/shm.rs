@@ -2,14 +2,13 @@
 //! them.
 
 use crate::batch::{Posted, Verb};
-use crate::prefetch::{line_to_read, line_to_write};
-use crate::word::Port;
-use crate::{Batch, ControlPlane, Counters, Fabric, Memory, NodeDown, VERB_KINDS, VerbKind};
+use crate::execute::{Access, Executor, Tally, approach};
+use crate::spare::SpareBatches;
+use crate::{Batch, ControlPlane, Counters, Fabric, Memory, NodeDown};
 use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
-use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A memory node as its clients reach it.
 #[derive(Debug)]
@@ -46,19 +45,14 @@ impl ShmNode {
 #[derive(Debug)]
 pub struct ShmEndpoint {
     nodes: Vec<Arc<ShmNode>>,
-    port: Port,
+    executor: Executor,
     counters: Counters,
 }
-
-/// Lines of a target that are asked for ahead. The processor's own prefetcher
-/// has seen the pattern by then.
-const LINES_AHEAD: usize = 4;
-const WORDS_PER_LINE: usize = 8;
 
 impl ShmEndpoint {
     /// To these nodes, by number.
     pub fn new(nodes: Vec<Arc<ShmNode>>) -> Self {
-        Self { nodes, port: Port::default(), counters: Counters::default() }
+        Self { nodes, executor: Executor::default(), counters: Counters::default() }
     }
 
     /// Runs a batch to its end. All targets are asked for before the first verb
@@ -75,14 +69,7 @@ impl ShmEndpoint {
             let outcome = self.perform(posted, memory, &mut tally);
             posted.finish(outcome);
         }
-        self.counters.count(tally.verbs, tally.bytes_read, tally.bytes_written);
-        if tally.out_of_range > 0 {
-            // Said once: a damaged pool would fill the log, and the counter goes on.
-            if self.counters.out_of_range() == 0 {
-                tracing::error!("a verb outside of the pool's memory: words of it are damaged");
-            }
-            self.counters.count_out_of_range(tally.out_of_range);
-        }
+        tally.add_to(&self.counters);
     }
 
     /// What has been run so far.
@@ -101,11 +88,7 @@ impl ShmEndpoint {
             Verb::Read(span) | Verb::Write(span) => span.words,
             Verb::WriteByte(_) | Verb::Cas { .. } | Verb::Faa(_) => 1,
         };
-        if matches!(posted.verb, Verb::Read(_)) {
-            ask_ahead(&node.memory, posted.at.offset, words, line_to_read);
-        } else {
-            ask_ahead(&node.memory, posted.at.offset, words, line_to_write);
-        }
+        approach(&node.memory, posted.at.offset, words, matches!(posted.verb, Verb::Read(_)));
     }
 
     /// Executes a verb; `None` if there is no such memory, or none that answers.
@@ -115,68 +98,19 @@ impl ShmEndpoint {
         if node.is_some_and(|node| node.is_down()) {
             return None;
         }
-        let done = node.and_then(|node| self.perform_on(&node.memory, posted, memory, tally));
+        let access = match posted.verb {
+            Verb::Read(span) => Access::Read(&mut memory[span.word..span.word + span.words]),
+            Verb::Write(span) => Access::Write(&memory[span.word..span.word + span.words]),
+            Verb::WriteByte(value) => Access::WriteByte(value),
+            Verb::Cas { expected, new } => Access::Cas { expected, new },
+            Verb::Faa(add) => Access::Faa(add),
+        };
+        let offset = posted.at.offset;
+        let done = node.and_then(|node| self.executor.perform(&node.memory, offset, access, tally));
         if done.is_none() {
             tally.out_of_range += 1;
         }
         done
-    }
-
-    #[inline]
-    fn perform_on(
-        &self,
-        target: &Memory,
-        posted: &Posted,
-        memory: &mut [u64],
-        tally: &mut Tally,
-    ) -> Option<u64> {
-        let offset = posted.at.offset;
-        let (kind, found) = match posted.verb {
-            Verb::Read(span) => {
-                let from = target.range(offset, span.words)?;
-                self.port.read(from, &mut memory[span.word..span.word + span.words]);
-                tally.bytes_read += span.bytes() as u64;
-                (VerbKind::Read, 0)
-            }
-            Verb::Write(span) => {
-                let to = target.range(offset, span.words)?;
-                self.port.write(to, &memory[span.word..span.word + span.words]);
-                tally.bytes_written += span.bytes() as u64;
-                (VerbKind::Write, 0)
-            }
-            Verb::WriteByte(value) => {
-                self.port.write_byte(target.word(offset)?, (offset % 8) as u32, value);
-                tally.bytes_written += 1;
-                (VerbKind::Write, 0)
-            }
-            Verb::Cas { expected, new } => {
-                (VerbKind::Cas, self.port.cas(target.word(offset)?, expected, new))
-            }
-            Verb::Faa(add) => (VerbKind::Faa, self.port.faa(target.word(offset)?, add)),
-        };
-        tally.verbs[kind as usize] += 1;
-        Some(found)
-    }
-}
-
-/// What one batch adds to the counters.
-#[derive(Default)]
-struct Tally {
-    verbs: [u64; VERB_KINDS],
-    bytes_read: u64,
-    bytes_written: u64,
-    out_of_range: u64,
-}
-
-#[inline]
-fn ask_ahead(memory: &Memory, offset: u64, words: usize, line: impl Fn(*const AtomicU64)) {
-    // A line that the range only touches with its end is one more.
-    let first = (offset / 8) as usize % WORDS_PER_LINE;
-    let lines = (first + words).div_ceil(WORDS_PER_LINE).min(LINES_AHEAD);
-    for number in 0..lines as u64 {
-        if let Some(word) = memory.word(offset.saturating_add(number * 64)) {
-            line(word);
-        }
     }
 }
 
@@ -185,33 +119,26 @@ fn ask_ahead(memory: &Memory, offset: u64, words: usize, line: impl Fn(*const At
 pub struct ShmFabric {
     endpoint: ShmEndpoint,
     controls: Vec<Arc<dyn ControlPlane>>,
-    spare: RefCell<Vec<Batch>>,
+    spare: SpareBatches,
 }
-
-/// Batches kept for reuse: as many as a worker has operations under way.
-const SPARE_BATCHES_MAX: usize = 64;
 
 impl ShmFabric {
     /// To these nodes, by number, each with its control plane.
     pub fn new(nodes: Vec<Arc<ShmNode>>, controls: Vec<Arc<dyn ControlPlane>>) -> Self {
         assert!(nodes.len() == controls.len(), "each node has a control plane");
-        Self { endpoint: ShmEndpoint::new(nodes), controls, spare: RefCell::default() }
+        Self { endpoint: ShmEndpoint::new(nodes), controls, spare: SpareBatches::default() }
     }
 }
 
 impl Fabric for ShmFabric {
     #[inline]
     fn batch(&self) -> Batch {
-        self.spare.borrow_mut().pop().unwrap_or_default()
+        self.spare.take()
     }
 
     #[inline]
-    fn recycle(&self, mut batch: Batch) {
-        batch.clear();
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE_BATCHES_MAX {
-            spare.push(batch);
-        }
+    fn recycle(&self, batch: Batch) {
+        self.spare.give(batch);
     }
 
     #[inline]
@@ -234,7 +161,7 @@ impl Fabric for ShmFabric {
     #[inline]
     fn prefetch(&self, at: NodeAddress, bytes: usize) {
         if let Some(node) = self.endpoint.nodes.get(usize::from(at.node)) {
-            ask_ahead(&node.memory, at.offset, bytes.div_ceil(8), line_to_read);
+            approach(&node.memory, at.offset, bytes.div_ceil(8), true);
         }
     }
 }

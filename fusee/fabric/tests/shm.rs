@@ -2,43 +2,18 @@
 //! where others could see it broken.
 #![cfg(not(loom))]
 
-use fusee_fabric::{
-    Batch, ControlFuture, ControlPlane, Fabric, Memory, NodeDown, ShmEndpoint, ShmFabric, ShmNode,
-    VerbKind,
-};
+mod common;
+
+use common::{BYTES, at, nodes, shm as fabric, stage};
+use fusee_fabric::{Batch, Fabric, NodeDown, ShmEndpoint, VerbKind};
 use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
-const BYTES: u64 = 1 << 16;
 const ROUNDS: u64 = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
-
-fn at(node: u16, offset: u64) -> NodeAddress {
-    NodeAddress { node, offset }
-}
-
-fn nodes(count: u16) -> Vec<Arc<ShmNode>> {
-    let node = || ShmNode::new(Memory::private(BYTES as usize).unwrap());
-    (0..count).map(|_| Arc::new(node())).collect()
-}
-
-/// Does what is asked, and nothing.
-struct Idle;
-
-impl ControlPlane for Idle {
-    fn call(&self, _: Request) -> ControlFuture<'_> {
-        Box::pin(std::future::ready(Ok(Response::Done)))
-    }
-}
-
-fn fabric(nodes: &[Arc<ShmNode>]) -> ShmFabric {
-    let controls = nodes.iter().map(|_| Arc::new(Idle) as Arc<dyn ControlPlane>).collect();
-    ShmFabric::new(nodes.to_vec(), controls)
-}
 
 /// Futures of this fabric are ready at once.
 fn now<T>(future: impl Future<Output = T>) -> T {
@@ -53,14 +28,6 @@ fn read(endpoint: &ShmEndpoint, from: NodeAddress) -> u64 {
     let ticket = batch.read(from, 8);
     endpoint.execute(&mut batch);
     batch.word(ticket).unwrap()
-}
-
-fn stage(batch: &mut Batch, words: &[u64]) -> fusee_fabric::Span {
-    let span = batch.stage(words.len() * 8);
-    for (to, word) in batch.staged(span).chunks_exact_mut(8).zip(words) {
-        to.copy_from_slice(&word.to_le_bytes());
-    }
-    span
 }
 
 fn write(endpoint: &ShmEndpoint, to: NodeAddress, words: &[u64]) {
