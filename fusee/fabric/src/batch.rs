@@ -1,6 +1,7 @@
 //! A batch: the verbs of one phase, with the bytes that they carry and bring.
 
 use crate::NodeDown;
+use crate::staging::Staging;
 use fusee_layout::NodeAddress;
 
 /// The kinds of verbs, as counters tell them apart.
@@ -79,7 +80,7 @@ pub struct Batch {
 #[derive(Debug, Default)]
 struct Parts {
     verbs: Vec<Posted>,
-    memory: Vec<u64>,
+    memory: Staging,
     used: usize,
     fence: bool,
 }
@@ -87,14 +88,6 @@ struct Parts {
 /// A batch keeps at most this much memory when it is reused: enough for a
 /// pipeline of small reads, little enough for one per connection.
 const KEPT_WORDS: usize = (1 << 20) / 8;
-
-impl Parts {
-    #[cold]
-    fn grow(&mut self) {
-        let room = self.used.next_power_of_two().max(64);
-        self.memory.resize(room, 0);
-    }
-}
 
 impl Batch {
     /// An empty batch.
@@ -107,9 +100,7 @@ impl Batch {
         self.parts.verbs.clear();
         self.parts.used = 0;
         self.parts.fence = false;
-        if self.parts.memory.len() > KEPT_WORDS {
-            self.parts.memory = Vec::new();
-        }
+        self.parts.memory.keep_at_most(KEPT_WORDS);
     }
 
     /// Has nothing been posted?
@@ -128,20 +119,20 @@ impl Batch {
     pub fn stage(&mut self, bytes: usize) -> Span {
         let span = Span { word: self.parts.used, words: bytes.div_ceil(8) };
         self.parts.used += span.words;
-        if self.parts.used > self.parts.memory.len() {
-            self.parts.grow();
+        if self.parts.used > self.parts.memory.words().len() {
+            self.parts.memory.grow(self.parts.used);
         }
         span
     }
 
     /// The bytes of a span, to fill.
     pub fn staged(&mut self, span: Span) -> &mut [u8] {
-        as_bytes_mut(&mut self.parts.memory[span.word..span.word + span.words])
+        as_bytes_mut(&mut self.parts.memory.words_mut()[span.word..span.word + span.words])
     }
 
     /// The bytes of a span, as they are.
     pub fn peek(&self, span: Span) -> &[u8] {
-        as_bytes(&self.parts.memory[span.word..span.word + span.words])
+        as_bytes(&self.parts.memory.words()[span.word..span.word + span.words])
     }
 
     #[inline]
@@ -200,7 +191,7 @@ impl Batch {
     pub fn word(&self, ticket: Ticket) -> Result<u64, NodeDown> {
         let posted = self.completed(ticket)?;
         Ok(match (posted.verb, posted.outcome) {
-            (Verb::Read(span), _) => self.parts.memory[span.word],
+            (Verb::Read(span), _) => self.parts.memory.words()[span.word],
             (_, Outcome::Done(word)) => word,
             _ => unreachable!("completed() lets only finished verbs pass"),
         })
@@ -216,7 +207,7 @@ impl Batch {
         let Verb::Read(span) = self.completed(ticket)?.verb else {
             panic!("only READs bring bytes");
         };
-        Ok(&self.parts.memory[span.word..span.word + span.words])
+        Ok(&self.parts.memory.words()[span.word..span.word + span.words])
     }
 
     /// The bytes that a READ brought.
@@ -274,21 +265,33 @@ impl Batch {
     #[inline]
     pub(crate) fn parts(&mut self) -> (&mut [Posted], &mut [u64]) {
         let parts = &mut *self.parts;
-        (&mut parts.verbs, &mut parts.memory)
+        (&mut parts.verbs, parts.memory.words_mut())
+    }
+
+    /// The memory that its spans are of.
+    #[cfg(not(loom))]
+    pub(crate) fn staging(&mut self) -> &mut Staging {
+        &mut self.parts.memory
     }
 
     /// The words of a span. For fabrics.
     pub fn span(&self, span: Span) -> &[u64] {
-        &self.parts.memory[span.word..span.word + span.words]
+        &self.parts.memory.words()[span.word..span.word + span.words]
     }
 
     /// The words of a span, to be filled by a READ. For fabrics.
     pub fn span_mut(&mut self, span: Span) -> &mut [u64] {
-        &mut self.parts.memory[span.word..span.word + span.words]
+        &mut self.parts.memory.words_mut()[span.word..span.word + span.words]
     }
 }
 
 impl Posted {
+    /// Has it no result yet?
+    #[cfg(not(loom))]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.outcome == Outcome::Pending
+    }
+
     /// Stores what came of it: what an atomic found, or nothing if it failed.
     #[cfg(not(loom))]
     pub(crate) fn finish(&mut self, outcome: Option<u64>) {

@@ -31,8 +31,11 @@ mod prefetch;
 mod shm;
 #[cfg(not(loom))]
 mod spare;
+mod staging;
 #[cfg(not(loom))]
 pub mod tcp;
+#[cfg(not(loom))]
+pub mod verbs;
 #[cfg(any(not(loom), test))]
 mod word;
 
