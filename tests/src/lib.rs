@@ -9,3 +9,4 @@ pub mod resp;
 pub mod rig;
 pub mod server;
 pub mod tcl;
+pub mod verbs;
