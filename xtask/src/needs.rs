@@ -12,12 +12,15 @@ const INSTALL_ATTEMPTS: usize = 3;
 const INSTALL_LIMIT: Duration = Duration::from_mins(10);
 
 /// Debian packages by the program that shows they are there.
-const DEBIAN: [(&str, &str); 5] = [
+const DEBIAN: [(&str, &str); 7] = [
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-benchmark", "redis-tools"),
     ("python3", "python3-venv"),
     ("tclsh", "tcl"),
+    ("cmake", "cmake"),
+    // The library too, from which bindings are generated.
+    ("clang", "clang libclang-dev libnl-3-dev libnl-route-3-dev pkg-config"),
 ];
 
 /// Fails with the command that installs what is missing.

@@ -136,15 +136,29 @@ pub(crate) const ALL: &[Suite] = &[
     },
 ];
 
+/// Suites that take longer than CI has time for, or need what it has not.
+const ON_DEMAND: &[Suite] = &[Suite {
+    name: "verbs-abi",
+    about: "the binding of libibverbs against rdma-core's headers; on demand, 3 minutes",
+    run: |_| {
+        needs::programs(&["cmake", "clang"])?;
+        // It has dependencies of its own, and links what the product only loads.
+        cargo(&["test", "--manifest-path", "tests/verbs-abi/Cargo.toml"])
+            .args(&["--target-dir", "target/verbs-abi"])
+            .run()
+    },
+}];
+
 pub(crate) fn find(name: &str) -> Result<&'static Suite, String> {
     ALL.iter()
+        .chain(ON_DEMAND)
         .find(|suite| suite.name == name)
         .ok_or_else(|| format!("{name:?} is not a suite; these are:\n{}", list()))
 }
 
 pub(crate) fn list() -> String {
     let mut text = String::new();
-    for suite in ALL {
+    for suite in ALL.iter().chain(ON_DEMAND) {
         writeln!(text, "  {:<16} {}", suite.name, suite.about).expect("a String takes all");
     }
     text
