@@ -39,11 +39,9 @@ enum Command {
         listen: String,
     },
     /// Run all checks.
-    Check {
-        /// A device without atomics, to see it refused.
-        #[arg(long)]
-        without_atomics: Option<String>,
-    },
+    Check,
+    /// READ from all nodes until one is down.
+    UntilDown,
     /// Measure.
     Latency {
         /// How often.
@@ -85,18 +83,20 @@ fn run(arguments: &Arguments) -> Result<(), String> {
             println!("serving by {device}");
             Server::new(&device)?.serve(&listener)
         }
-        Command::Check { without_atomics } => {
+        Command::Check => {
             let peers = peers(arguments, &choice)?;
             let mut failed = 0;
             let checks = conformance::CHECKS.iter().chain(failures::CHECKS);
             for (name, check) in checks {
                 failed += u32::from(!passes(name, || check(&peers)));
             }
-            if let Some(device) = without_atomics {
-                let name = "a device without atomics is refused";
-                failed += u32::from(!passes(name, || failures::without_atomics(device)));
-            }
             if failed == 0 { Ok(()) } else { Err(format!("{failed} checks failed")) }
+        }
+        Command::UntilDown => {
+            let peers = peers(arguments, &choice)?;
+            let (node, took) = failures::until_down(&peers, || println!("all are up"));
+            println!("node {node} is down after {} ms", took.as_millis());
+            Ok(())
         }
         Command::Latency { rounds, spin_us, deadline_ms } => {
             let peers = peers(arguments, &choice)?;

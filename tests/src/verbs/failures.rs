@@ -3,7 +3,7 @@
 use super::conformance::{Check, worker};
 use super::peer::Peers;
 use super::{at, read, stage, write};
-use fusee_fabric::verbs::{Device, DeviceChoice, VerbsConfig};
+use fusee_fabric::verbs::VerbsConfig;
 use fusee_fabric::{Fabric, NodeDown};
 use fusee_layout::message::Request;
 use std::rc::Rc;
@@ -129,9 +129,27 @@ fn unreachable(peers: &Peers) {
     });
 }
 
-/// A device without CAS and FAA is refused.
-pub fn without_atomics(name: &str) {
-    let choice = DeviceChoice { name: Some(name.into()), address: None };
-    let error = Device::choose(&choice).expect_err("nothing could be written").to_string();
-    assert!(error.contains(&format!("{name} has no atomics")), "{error}");
+/// READs from every node until one is down; tells which, and how long it took from the
+/// last READ that it answered.
+pub fn until_down(peers: &Peers, up: impl FnOnce()) -> (u16, Duration) {
+    let mut up = Some(up);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime can be made").block_on(async {
+        let fabric = peers.fabric(VerbsConfig::default());
+        let mut answered = Instant::now();
+        loop {
+            let mut batch = fabric.batch();
+            let nodes: Vec<_> = (0..peers.count()).map(|node| batch.read(at(node, 0), 8)).collect();
+            let batch = fabric.run(batch).await;
+            let down = (0..).zip(&nodes).find(|&(_, &ticket)| batch.done(ticket).is_err());
+            if let Some((node, _)) = down {
+                let others = nodes.iter().filter(|&&ticket| batch.done(ticket).is_ok());
+                assert_eq!(others.count(), nodes.len() - 1, "the others answer");
+                return (node, answered.elapsed());
+            }
+            answered = Instant::now();
+            up.take().into_iter().for_each(|up| up());
+            fabric.recycle(batch);
+        }
+    })
 }
