@@ -116,26 +116,43 @@ impl<F: Fabric, E: Env> Store<F, E> {
             if many.is_empty() {
                 return Ok(());
             }
-            self.free_chunks_of(&many).await?;
+            if let Err(error) = self.free_chunks_of(&many).await {
+                self.reclaimer.borrow_mut().freed.extend(many);
+                return Err(error);
+            }
             let mut batch = self.fabric.batch();
+            let mut ends = Vec::with_capacity(many.len());
             for freed in &many {
                 self.post_free(&mut batch, freed)?;
+                ends.push(batch.len());
             }
             let batch = self.fabric.run(batch).await;
-            for ticket in batch.tickets() {
-                batch.done(ticket)?;
-            }
-            self.fabric.recycle(batch);
-            self.stats.freed.add(many.len() as u64);
+            let mut failed = None;
+            let mut tickets = batch.tickets();
             let mut alloc = self.alloc.borrow_mut();
             let mut reclaimer = self.reclaimer.borrow_mut();
-            for freed in &many {
+            let mut begin = 0;
+            for (freed, end) in many.iter().zip(ends) {
+                let count = end - std::mem::replace(&mut begin, end);
+                let done = tickets.by_ref().take(count).map(|ticket| batch.done(ticket));
+                if let Some(down) = done.fold(None, |failed, done| failed.or(done.err())) {
+                    // It stays noted, for when the node or its successor is there.
+                    reclaimer.freed.push_back(*freed);
+                    failed = Some(down);
+                    continue;
+                }
+                self.stats.freed.add(1);
                 // Own objects need not be found in the free map first.
                 if let Some(object) = alloc.find(freed.word.address())
                     && alloc.enter_grace(object, freed.word.generation())
                 {
                     reclaimer.unstamped.push(object);
                 }
+            }
+            drop((alloc, reclaimer));
+            self.fabric.recycle(batch);
+            if let Some(down) = failed {
+                return Err(down.into());
             }
         }
     }
@@ -175,7 +192,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// One step of everything that is due: frees, the quiescent counter, grace
     /// periods, free maps, empty blocks. A handful of round trips.
     pub(crate) async fn reclaim(&self) -> Result<(), Error> {
-        self.flush_frees().await?;
+        // A node that is down keeps frees waiting, not the rest.
+        let flushed = self.flush_frees().await;
         self.tick().await?;
         let allocated = self.stats.allocated.get();
         let before = std::mem::replace(&mut self.reclaimer.borrow_mut().allocated, allocated);
@@ -186,7 +204,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let alloc = self.alloc.borrow();
         self.stats.blocks.set(alloc.block_count() as u64);
         self.stats.bytes_in_use.set(alloc.bytes_in_use());
-        Ok(())
+        flushed
     }
 
     /// Advances the own counter, if operations let it, and ends grace periods.
