@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fusee::{Decision, Entry, Error, Key};
+use fusee::{Decision, Entry, Error, Key, Setting};
 
 /// A set of keys that several workers, and several gateways, share.
 ///
@@ -27,6 +27,14 @@ pub trait Keyspace {
         value: &[u8],
         expires_at_ms: Option<u64>,
     ) -> Result<(), Error>;
+
+    /// Sets keys one after another, each as [`Self::set`] does, and tells of each
+    /// how it went, in order. Keys whose slots are cached share a round trip.
+    async fn set_each(&self, sets: &[Setting<'_>], mut each: impl FnMut(usize, Result<(), Error>)) {
+        for (number, set) in sets.iter().enumerate() {
+            each(number, self.set(set.key, set.value, set.expires_at_ms).await);
+        }
+    }
 
     /// Removes a key and tells whether it was there.
     async fn delete(&self, key: Key<'_>) -> Result<bool, Error>;

@@ -9,12 +9,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use fusee::Key;
+use fusee::{Key, Setting};
 
 use crate::client::Client;
 use crate::command::read::{Answers, Gathered, gather};
+use crate::command::string::setting;
 use crate::command::table::{self, COMMANDS};
-use crate::command::{Call, CommandId, Run, connection, key, write};
+use crate::command::{Call, CommandId, Run, Write, connection, key, refuse, write};
 use crate::keyspace::Keyspace;
 use crate::reply::{Protocol, Reply};
 use crate::request::{Arguments, Frame, Limits, Next, ProtocolError, Requests};
@@ -100,6 +101,7 @@ pub(crate) struct Session {
     // Kept only for their memory.
     keys: Vec<Key<'static>>,
     gathered: Vec<Gathered>,
+    sets: Vec<Setting<'static>>,
     /// Keys that one read takes: fewer while values are large.
     keys_per_read: usize,
 }
@@ -120,6 +122,7 @@ impl Session {
             broken: None,
             keys: Vec::new(),
             gathered: Vec::new(),
+            sets: Vec::new(),
             keys_per_read: KEYS_PER_READ,
         }
     }
@@ -188,6 +191,12 @@ impl Session {
             self.next += 1;
             connection::wrong_arity(command, reply);
             place.stats.commands[usize::from(id)].failed.add(1);
+            return Flow::More;
+        }
+        if command.run == Run::Write(Write::Set)
+            && self.next + 1 < self.jobs.len()
+            && self.sets(keyspace, place, input, reply).await
+        {
             return Flow::More;
         }
         if matches!(command.run, Run::Write(_)) && self.next >= self.prefetched {
@@ -280,6 +289,55 @@ impl Session {
             place.stats.commands[usize::from(id)].failed.add(1);
         }
         self.keys = recycle(keys);
+    }
+
+    /// Runs plain SETs, up to the first request that is none. False if there are
+    /// not two of them: one alone gains nothing.
+    async fn sets<K: Keyspace>(
+        &mut self,
+        keyspace: &K,
+        place: &Place,
+        input: &[u8],
+        reply: &mut Reply,
+    ) -> bool {
+        let first = self.next;
+        let database = self.state.database;
+        let mut sets: Vec<Setting<'_>> = std::mem::take(&mut self.sets);
+        for job in &self.jobs[first..] {
+            let Some(id) = job.command else { break };
+            let command = &COMMANDS[usize::from(id)];
+            let arguments = self.requests.arguments(input, job.frame);
+            if command.run != Run::Write(Write::Set) || !command.takes(arguments.len()) {
+                break;
+            }
+            let Some(set) = setting(arguments, database, || keyspace.now_ms()) else { break };
+            sets.push(set);
+        }
+        let count = sets.len();
+        if count > 1 {
+            let mut failed = 0;
+            let set = keyspace.set_each(&sets, |_, done| match done {
+                Ok(()) => reply.ok(),
+                Err(error) => {
+                    failed += 1;
+                    refuse(reply, error);
+                }
+            });
+            let round_trips = counted(keyspace, set).await;
+            self.next += count;
+            for job in &mut self.jobs[first..self.next] {
+                job.round_trips = round_trips;
+            }
+            if failed > 0
+                && let Some(id) = self.jobs[first].command
+            {
+                place.stats.commands[usize::from(id)].failed.add(failed);
+            }
+        }
+        sets.clear();
+        let none = Setting { key: Key { database: 0, name: &[] }, value: &[], expires_at_ms: None };
+        self.sets = sets.into_iter().map(|_| none).collect();
+        count > 1
     }
 
     /// Announces the keys of the writes that follow.

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fusee::{Decision, Entry, Env, Error, Key, Stats, Store, StoreConfig};
+use fusee::{Decision, Entry, Env, Error, Key, Setting, Stats, Store, StoreConfig};
 use fusee_fabric::Fabric;
 use fusee_layout::Geometry;
 use fusee_layout::message::Statistics;
@@ -229,6 +229,10 @@ impl<F: Fabric> Keyspace for PoolStore<F> {
         expires_at_ms: Option<u64>,
     ) -> Result<(), Error> {
         self.store.set(key, value, expires_at_ms).await
+    }
+
+    async fn set_each(&self, sets: &[Setting<'_>], each: impl FnMut(usize, Result<(), Error>)) {
+        self.store.set_each(sets, each).await;
     }
 
     async fn delete(&self, key: Key<'_>) -> Result<bool, Error> {

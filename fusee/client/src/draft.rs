@@ -3,7 +3,7 @@
 use crate::alloc::Allocated;
 use crate::store::Store;
 use crate::{Env, Error, Key, Kind};
-use fusee_fabric::{Batch, Fabric, Span};
+use fusee_fabric::{Batch, Fabric, Span, Ticket};
 use fusee_layout::{
     Class, KEY_BYTES_MAX, KeyHash, LogEntry, Meta, Opcode, RECORD_BYTES, Slot, VALUE_BYTES_MAX,
     object_bytes, write_object,
@@ -22,6 +22,11 @@ pub(crate) struct Content<'a> {
 }
 
 impl<'a> Content<'a> {
+    /// Bytes of its object.
+    fn object_bytes(&self) -> usize {
+        object_bytes(self.key.name.len(), self.body.len(), self.expires_at_ms.is_some())
+    }
+
     /// A delete's record: it stands for the key by the key's hash, so that any
     /// delete fits the smallest class.
     pub(crate) fn of_delete(opcode: Opcode, database: u8, hash: &'a [u8; 8]) -> Self {
@@ -88,14 +93,37 @@ impl<F: Fabric, E: Env> Store<F, E> {
         hash: KeyHash,
         content: &Content<'_>,
     ) -> Result<(Draft, Span), Error> {
-        let expires = content.expires_at_ms.is_some();
-        let bytes = object_bytes(content.key.name.len(), content.body.len(), expires);
+        let bytes = content.object_bytes();
         let class = self.geometry.class_for(bytes).expect("lengths were checked");
         let allocated = self.allocate(class, content.opcode.is_delete()).await?;
-        if expires {
+        Ok(self.compose(batch, hash, content, &allocated))
+    }
+
+    /// As [`Self::draft`] where no memory node has to be asked; `None` where one
+    /// has.
+    pub(crate) fn draft_at_once(
+        &self,
+        batch: &mut Batch,
+        hash: KeyHash,
+        content: &Content<'_>,
+    ) -> Option<(Draft, Span)> {
+        let class = self.geometry.class_for(content.object_bytes())?;
+        let allocated = self.alloc.borrow_mut().allocate(class)?;
+        self.stats.allocated.add(1);
+        Some(self.compose(batch, hash, content, &allocated))
+    }
+
+    fn compose(
+        &self,
+        batch: &mut Batch,
+        hash: KeyHash,
+        content: &Content<'_>,
+        allocated: &Allocated,
+    ) -> (Draft, Span) {
+        if content.expires_at_ms.is_some() {
             self.alloc.borrow_mut().set_expiring(allocated.address, true);
         }
-        let span = batch.stage(bytes);
+        let span = batch.stage(content.object_bytes());
         let staged = batch.staged(span);
         let log = LogEntry {
             committed_over: None,
@@ -117,14 +145,18 @@ impl<F: Fabric, E: Env> Store<F, E> {
             opcode: content.opcode,
             first: staged[..RECORD_BYTES].try_into().expect("an object is longer than its record"),
         };
-        Ok((draft, span))
+        (draft, span)
     }
 
-    /// Posts the WRITEs of a draft to all replicas.
-    pub(crate) fn post_draft(&self, batch: &mut Batch, draft: &Draft, span: Span) {
-        for at in self.geometry.placement.locate_all(draft.word.address()) {
+    /// Posts the WRITEs of a draft to all replicas, one after the other; returns
+    /// the first.
+    pub(crate) fn post_draft(&self, batch: &mut Batch, draft: &Draft, span: Span) -> Ticket {
+        let mut places = self.geometry.placement.locate_all(draft.word.address());
+        let first = batch.write(places.next().expect("there is a primary"), span);
+        for at in places {
             batch.write(at, span);
         }
+        first
     }
 
     /// An object of a class, from the own lists or a new block. A delete may

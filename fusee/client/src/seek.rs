@@ -75,6 +75,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 let slot = batch.read(self.primary(cached.at), 8);
                 let object = self.read_candidate(&mut batch, key, cached.word, aim.whole);
                 batch = self.fabric.run(batch).await;
+                batch.writes_done()?;
                 let word = batch.word(slot)?;
                 if word == cached.word.word()
                     && let Some(found) =
@@ -102,6 +103,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             let mut place = self.place(hash);
             let read = self.read_place(&mut batch, &place);
             batch = self.fabric.run(batch).await;
+            batch.writes_done()?;
             let view = self.view(&batch, &mut place, read).await?;
             let fingerprint = hash.fingerprint();
             if view.candidates(fingerprint).next().is_none() {
@@ -114,6 +116,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 self.read_candidate(&mut batch, key, word, aim.whole);
             }
             batch = self.fabric.run(batch).await;
+            batch.writes_done()?;
             let mut torn = false;
             let mut found = None;
             for ((at, word), object) in
@@ -140,7 +143,13 @@ impl<F: Fabric, E: Env> Store<F, E> {
     }
 
     /// READs a candidate: its beginning up to the key, or all of it.
-    fn read_candidate(&self, batch: &mut Batch, key: Key<'_>, word: Slot, whole: bool) -> Ticket {
+    pub(crate) fn read_candidate(
+        &self,
+        batch: &mut Batch,
+        key: Key<'_>,
+        word: Slot,
+        whole: bool,
+    ) -> Ticket {
         let bytes = word.class().bytes();
         let bytes = if whole { bytes } else { bytes.min(prefix_bytes(key.name.len())) };
         batch.read(self.primary(word.address()), bytes)
@@ -184,7 +193,7 @@ impl<F, E> Store<F, E> {
 /// `whole` its checksum is not looked at: the word was live when the slot was
 /// read, so its object was whole, and nothing that is freed after that is
 /// used again before this operation ends.
-fn of_key(
+pub(crate) fn of_key(
     batch: &Batch,
     object: Ticket,
     at: Address,

@@ -6,6 +6,7 @@ use crate::epoch::Epochs;
 use crate::index::{Directory, Place, PlaceRead, ReadError, View};
 use crate::read::Scratch;
 use crate::reclaim::Reclaimer;
+use crate::series::Member;
 use crate::stats::Stats;
 use crate::sweep::Sweep;
 use crate::{DATABASES, Env, Error, Key};
@@ -52,6 +53,7 @@ pub struct Store<F, E> {
     /// The memory node to ask for the next block.
     pub(crate) next_node: Cell<u16>,
     pub(crate) scratch: RefCell<Vec<Scratch>>,
+    pub(crate) members: RefCell<Vec<Vec<Member>>>,
     pub(crate) maintaining: Cell<bool>,
     /// Operations that wait for memory to come back.
     pub(crate) hurrying: Cell<u32>,
@@ -105,6 +107,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             keys: Default::default(),
             next_node: Cell::new((client % u32::from(geometry.params.nodes)) as u16),
             scratch: RefCell::default(),
+            members: RefCell::default(),
             maintaining: Cell::new(false),
             hurrying: Cell::new(0),
             stats: Arc::default(),

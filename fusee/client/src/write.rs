@@ -5,10 +5,11 @@ use crate::draft::{Content, Draft};
 use crate::read::is_over;
 use crate::round::{Again, Outcome, Round};
 use crate::seek::{Aim, FoundObject, Sought};
+use crate::series::Setting;
 use crate::store::Store;
-use crate::{Decision, Env, Error, Key, Kind};
+use crate::{Decision, Env, Error, Key};
 use fusee_fabric::{Batch, Fabric};
-use fusee_layout::{Address, KeyHash, Opcode, Slot};
+use fusee_layout::{Address, KeyHash, Slot};
 
 /// Times that an operation starts again before it gives up. Each time another
 /// client has got something done, so only a bug reaches this.
@@ -28,11 +29,23 @@ impl<F: Fabric, E: Env> Store<F, E> {
         value: &[u8],
         expires_at_ms: Option<u64>,
     ) -> Result<(), Error> {
-        if expires_at_ms.is_some_and(|at| at <= self.env.now_ms()) {
-            return self.delete(key).await.map(|_| ());
+        self.set_from(self.hash(key), &Setting { key, value, expires_at_ms }, None).await
+    }
+
+    /// A SET whose object may have been written before.
+    pub(crate) async fn set_from(
+        &self,
+        hash: KeyHash,
+        setting: &Setting<'_>,
+        mut draft: Option<Draft>,
+    ) -> Result<(), Error> {
+        let Setting { key, value, expires_at_ms } = *setting;
+        if draft.is_none() {
+            if expires_at_ms.is_some_and(|at| at <= self.env.now_ms()) {
+                return self.delete(key).await.map(|_| ());
+            }
+            self.check_lengths(key, value.len())?;
         }
-        self.check_lengths(key, value.len())?;
-        let hash = self.hash(key);
         let expires = expires_at_ms.is_some();
         let chunks = if self.fits_object(key, value.len(), expires) {
             None
@@ -45,14 +58,10 @@ impl<F: Fabric, E: Env> Store<F, E> {
             }
         };
         let content = Content {
-            opcode: Opcode::Set,
-            key,
             body: chunks.as_deref().unwrap_or(value),
-            kind: Kind::String,
-            expires_at_ms,
             chunked: chunks.is_some(),
+            ..setting.content()
         };
-        let mut draft = None;
         let done = self.set_content(hash, &content, &mut draft).await;
         if !matches!(done, Ok(Settled::Won) | Err(Error::NodeDown { .. })) {
             // What was not acknowledged as the value is not needed any more. (After
@@ -236,7 +245,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         if aborted { Ok(Again::at_once(false)) } else { Err(Error::IndexFull) }
     }
 
-    async fn run_round(&self, round: &Round<'_>) -> Result<Outcome, Error> {
+    pub(crate) async fn run_round(&self, round: &Round<'_>) -> Result<Outcome, Error> {
         if self.replicas() == 1 {
             self.single_round(round).await
         } else {
@@ -318,10 +327,10 @@ pub(crate) struct Replaced {
 
 /// How a round on a slot ended.
 pub(crate) struct Placed {
-    outcome: Outcome,
-    at: Address,
+    pub(crate) outcome: Outcome,
+    pub(crate) at: Address,
     /// What it replaced, if that was an object.
-    replaced: Option<Replaced>,
+    pub(crate) replaced: Option<Replaced>,
 }
 
 pub(crate) enum Settled {

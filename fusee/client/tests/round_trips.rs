@@ -3,7 +3,8 @@
 mod common;
 
 use common::{Shm, Tcp, Way, count, get, key, pool, run, store_by};
-use fusee::{Decision, Kind};
+use fusee::{Decision, Kind, Setting};
+use std::cell::Cell;
 
 #[test]
 fn quiet_operations_on_shared_memory_cost_what_the_table_says() {
@@ -78,4 +79,42 @@ fn pipeline_of_reads<W: Way>() {
         let read = store.read(&keys, |_, entry| assert!(entry.unwrap().is_some()));
         assert_eq!(count(&store, read).await.1, 1);
     });
+}
+
+/// r = 1: the objects and slots of all in one, then a CAS each; r >= 2: vote, record
+/// and commit each. Whoever is not cached costs what it always does.
+#[test]
+fn a_series_of_sets_prepares_all_in_one_round_trip() {
+    series_of_sets::<Shm>();
+    series_of_sets::<Tcp>();
+}
+
+fn series_of_sets<W: Way>() {
+    for (replicas, each) in [(1, 1), (2, 3), (3, 3)] {
+        run(async {
+            let way = W::to(&pool(64 << 20, 4, replicas));
+            let store = store_by(&way, 1 << 12).await;
+            let names: Vec<Vec<u8>> = (0..16).map(|n| format!("k{n}").into_bytes()).collect();
+            let settings = |value: &'static [u8]| {
+                let set = |name| Setting { key: key(name), value, expires_at_ms: None };
+                names.iter().map(move |name| set(name)).collect::<Vec<_>>()
+            };
+            let done = Cell::new(0);
+            let in_order = |number, result: Result<(), fusee::Error>| {
+                assert_eq!((number, result), (done.get() % 16, Ok(())));
+                done.set(done.get() + 1);
+            };
+            store.set_each(&settings(b"1"), in_order).await;
+            let again = count(&store, store.set_each(&settings(b"2"), in_order)).await;
+            assert_eq!(again.1, 1 + 16 * each);
+            assert_eq!(done.get(), 32);
+            for name in &names {
+                assert_eq!(get(&store, name).await, Some(b"2".to_vec()));
+            }
+            // The second of one key finds that the slot has moved.
+            let twice = [settings(b"3")[0], settings(b"4")[0]];
+            store.set_each(&twice, |_, result| assert_eq!(result, Ok(()))).await;
+            assert_eq!(get(&store, &names[0]).await, Some(b"4".to_vec()));
+        });
+    }
 }

@@ -3,8 +3,11 @@
 mod common;
 
 use common::{TestStore, get, key, pool, run, store};
-use fusee::{Decision, Error, Key, Kind};
-use std::collections::HashMap;
+use fusee::{BlockAudit, Decision, Error, Key, Kind, ObjectState, Setting};
+use fusee_fabric::Fabric;
+use fusee_layout::{POOL_VERSION, PoolParams, Slot, Unverified};
+use mnd::EmbeddedPool;
+use std::collections::{HashMap, HashSet};
 
 const SMALL: u64 = 64 << 20;
 
@@ -299,4 +302,99 @@ fn lengths_beyond_the_limits_are_refused() {
         let refused = store.set(key(b"k"), &large, None).await;
         assert_eq!(refused, Err(Error::ValueTooLong { limit }));
     });
+}
+
+/// A node that holds copies of some objects, but not of their slots, is down.
+#[test]
+fn what_is_acknowledged_is_in_every_replica_also_when_a_node_is_down() {
+    for replicas in [1, 2] {
+        run(writes_while_a_node_is_down(replicas, false));
+        run(writes_while_a_node_is_down(replicas, true));
+    }
+}
+
+async fn writes_while_a_node_is_down(replicas: u8, as_series: bool) {
+    let pool = EmbeddedPool::create(PoolParams {
+        version: POOL_VERSION,
+        nodes: 4,
+        replicas,
+        node_bytes: 16 << 20,
+        region_bytes: 1 << 20,
+        block_bytes: 64 << 10,
+        clients_max: 8,
+        index_regions: 1,
+        subtables: 1,
+        groups: 500,
+        hash_seed: 3,
+    });
+    let pool = pool.unwrap();
+    let store = store(&pool).await;
+    let names: Vec<Vec<u8>> = (0..400).map(|n| format!("key{n}").into_bytes()).collect();
+    let after = [b'a'; 1000];
+    for name in &names {
+        store.set(key(name), b"before", None).await.unwrap();
+    }
+    let geometry = pool.geometry();
+    let holds_index = |node: u16| {
+        let subtables = (0..geometry.params.subtables).map(|n| geometry.subtable(n));
+        subtables.flat_map(|at| geometry.placement.locate_all(at)).any(|at| at.node == node)
+    };
+    let down = (0..4).find(|&node| !holds_index(node)).expect("a node without slots");
+    // The next objects are of a block that the node has a copy of.
+    for number in 0.. {
+        store.set(key(format!("warm{number}").as_bytes()), &after, None).await.unwrap();
+        let began = |block: &BlockAudit| {
+            let used = block.objects.iter().filter(|&&o| o != ObjectState::Free).count();
+            let large = block.layout.class.bytes() > after.len();
+            large
+                && used == 1
+                && geometry.placement.locate_all(block.address).any(|at| at.node == down)
+        };
+        if store.audit().iter().any(began) {
+            break;
+        }
+    }
+    pool.set_down(down, true);
+    let setting = |name| Setting { key: key(name), value: &after, expires_at_ms: None };
+    let mut results = Vec::new();
+    if as_series {
+        let series: Vec<Setting<'_>> = names.iter().map(|name| setting(name)).collect();
+        store.set_each(&series, |_, result| results.push(result)).await;
+    } else {
+        for name in &names {
+            results.push(store.set(key(name), &after, None).await);
+        }
+    }
+    pool.set_down(down, false);
+    let done = names.iter().zip(&results).filter(|(_, result)| result.is_ok());
+    let done: HashSet<&[u8]> = done.map(|(name, _)| name.as_slice()).collect();
+    let failed = Err(Error::NodeDown { node: down });
+    assert!(results.iter().all(|&result| result == Ok(()) || result == failed));
+    assert!(!done.is_empty());
+
+    // Drafts that did not get into all replicas were given up for others.
+    let mut whole = HashSet::new();
+    for block in store.audit() {
+        for (number, state) in (0..).zip(&block.objects) {
+            let ObjectState::InUse(generation) = *state else { continue };
+            let address = block.layout.object(block.address, number);
+            let word = Slot::live(0, block.layout.class, generation, address);
+            let mut batch = store.fabric().batch();
+            for at in pool.geometry().placement.locate_all(address) {
+                batch.read(at, word.class().bytes());
+            }
+            let batch = store.fabric().run(batch).await;
+            let mut copies = batch.tickets().map(|ticket| {
+                let object = Unverified::new(batch.bytes(ticket).unwrap()).verify(word);
+                object.filter(|o| o.body == after).map(|o| o.key.to_vec())
+            });
+            let first = copies.next().unwrap();
+            if copies.all(|copy| copy == first) {
+                whole.extend(first);
+            }
+        }
+    }
+    for name in done {
+        assert!(whole.contains(name), "{}", String::from_utf8_lossy(name));
+    }
 }

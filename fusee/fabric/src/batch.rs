@@ -229,6 +229,32 @@ impl Batch {
         self.completed(ticket).map(|_| ())
     }
 
+    /// Tells whether all WRITEs of the batch were done.
+    ///
+    /// # Errors
+    ///
+    /// If the node of one of them is down: each may have been executed.
+    #[inline]
+    pub fn writes_done(&self) -> Result<(), NodeDown> {
+        let failed = self.parts.verbs.iter().find(|posted| {
+            let is_write = matches!(posted.verb, Verb::Write(_) | Verb::WriteByte(_));
+            is_write && posted.outcome == Outcome::Down
+        });
+        failed.map_or(Ok(()), |posted| Err(NodeDown { node: posted.at.node }))
+    }
+
+    /// Tells whether `count` verbs, posted one after the other from this one on,
+    /// were done.
+    ///
+    /// # Errors
+    ///
+    /// If the node of one of them is down: each may have been executed.
+    #[inline]
+    pub fn all_done(&self, first: Ticket, count: usize) -> Result<(), NodeDown> {
+        let after = first.0 + count as u32;
+        (first.0..after).try_for_each(|number| self.done(Ticket(number)))
+    }
+
     #[inline]
     fn completed(&self, ticket: Ticket) -> Result<&Posted, NodeDown> {
         let posted = &self.parts.verbs[ticket.0 as usize];

@@ -1,7 +1,7 @@
 //! Clients that are simple enough to be right or wrong by inspection: the
 //! simulator and the checker must tell them apart.
 
-use fusee::{Decision, Entry, Error, Key, Kind};
+use fusee::{Decision, Entry, Error, Key, Kind, Setting};
 use fusee_fabric::Fabric;
 use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
@@ -166,6 +166,12 @@ impl Subject for Fake {
     async fn set(&self, key: Key<'_>, value: &[u8], _expires: Option<u64>) -> Result<(), Error> {
         self.replace(key, |_| self.values.pack(value)).await;
         Ok(())
+    }
+
+    async fn set_each(&self, sets: &[Setting<'_>], mut each: impl FnMut(usize, Result<(), Error>)) {
+        for (at, set) in sets.iter().enumerate() {
+            each(at, self.set(set.key, set.value, set.expires_at_ms).await);
+        }
     }
 
     async fn delete(&self, key: Key<'_>) -> Result<bool, Error> {

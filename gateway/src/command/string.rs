@@ -1,11 +1,11 @@
 //! Writes of strings: SET and its relatives.
 
-use fusee::{Decision, Entry};
+use fusee::{Decision, Entry, Key, Setting};
 
 use super::{Call, SYNTAX, TOO_LONG, integer, is, replace};
 use crate::keyspace::Keyspace;
 use crate::reply::Reply;
-use crate::request::BULK_BYTES_MAX;
+use crate::request::{Arguments, BULK_BYTES_MAX};
 
 /// When a key shall end, as the client said it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +115,26 @@ impl<K: Keyspace> Call<'_, K> {
             }
         }
     }
+}
+
+/// A SET that does not depend on what was there, for a series of them; `None` for
+/// any other, and for what has to be answered by an error.
+pub(crate) fn setting<'a>(
+    arguments: Arguments<'a>,
+    database: u8,
+    now_ms: impl FnOnce() -> u64,
+) -> Option<Setting<'a>> {
+    let mut expires_at_ms = None;
+    if arguments.len() > 3 {
+        let options = Options::parse(arguments.from(3), Taker::Set)?;
+        let Some(Expiry::Given { text, unit_ms, relative }) = options.expiry else { return None };
+        if options.only_if_absent || options.only_if_present || options.get {
+            return None;
+        }
+        expires_at_ms = Some(end_ms(text, unit_ms, relative, now_ms()).ok()?);
+    }
+    let key = Key { database, name: arguments.get(1) };
+    Some(Setting { key, value: arguments.get(2), expires_at_ms })
 }
 
 fn bulk_or_null(reply: &mut Reply, entry: Option<Entry<'_>>) {
@@ -308,10 +328,19 @@ pub(super) async fn mset<K: Keyspace>(call: &mut Call<'_, K>) {
     if call.arguments.len().is_multiple_of(2) {
         return call.reply.error("ERR wrong number of arguments for 'mset' command");
     }
-    for index in (1..call.arguments.len()).step_by(2) {
-        if !call.set(index, index + 1, None).await {
-            return;
-        }
+    let sets: Vec<Setting<'_>> = (1..call.arguments.len())
+        .step_by(2)
+        .map(|at| Setting {
+            key: call.key(at),
+            value: call.arguments.get(at + 1),
+            expires_at_ms: None,
+        })
+        .collect();
+    let mut failed = None;
+    let set = call.keyspace.set_each(&sets, |_, done| failed = failed.or(done.err()));
+    set.await;
+    match failed {
+        None => call.reply.ok(),
+        Some(error) => call.refuse(error),
     }
-    call.reply.ok();
 }

@@ -5,7 +5,7 @@ use super::record::Record;
 use super::subject::Subject;
 use crate::keyspec::{Answer, Bytes, Command, Effect, Held, Operation};
 use crate::linearizability::Call;
-use fusee::{Decision, Entry, Key, Kind};
+use fusee::{Decision, Entry, Key, Kind, Setting};
 use std::collections::BTreeSet;
 
 impl<S: Subject> Record<S> {
@@ -57,6 +57,35 @@ impl<S: Subject> Record<S> {
         for (number, answer) in numbers.into_iter().zip(answers) {
             self.end(number, answer);
         }
+    }
+
+    /// Each SET begins when the one before it has been answered.
+    pub(super) async fn series(&self, client: u32, subject: &S, sets: &[(usize, Held)]) {
+        let settings: Vec<Setting<'_>> = sets
+            .iter()
+            .map(|(key, held)| Setting {
+                key: self.key(*key),
+                value: &held.value.0,
+                expires_at_ms: held.expires_at_ms,
+            })
+            .collect();
+        let begin = |at: usize| {
+            let (key, held) = &sets[at];
+            let command = Command::Set(held.clone());
+            (self.begin(client, *key, &command), command)
+        };
+        let mut current = begin(0);
+        let set = subject.set_each(&settings, |at, result| {
+            let (number, command) = &current;
+            match result {
+                Ok(()) => self.end(*number, Some(Answer::Done)),
+                Err(error) => self.end(*number, self.excuse(client, command, error)),
+            }
+            if at + 1 < sets.len() {
+                current = begin(at + 1);
+            }
+        });
+        set.await;
     }
 
     /// A key that was visited was there at some moment of the call that visited

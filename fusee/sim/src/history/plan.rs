@@ -54,6 +54,8 @@ pub enum Task {
     One(usize, Command),
     /// A read of several keys.
     Many(Vec<usize>),
+    /// SETs one after another, as a pipeline brings them.
+    Series(Vec<(usize, Held)>),
     /// A scan of everything.
     Scan,
 }
@@ -233,17 +235,29 @@ impl Style {
         }
         if rng.percent(self.multi_percent) {
             let count = rng.between(1, 2 * keys as u64);
-            return Task::Many((0..count).map(|_| rng.below(keys as u64) as usize).collect());
+            let some: Vec<usize> = (0..count).map(|_| rng.below(keys as u64) as usize).collect();
+            if rng.percent(50) {
+                return Task::Many(some);
+            }
+            let held = |at: usize, rng: &mut Rng| self.held(100 * unique + at as u64, clock, rng);
+            let sets = some.into_iter().enumerate();
+            return Task::Series(sets.map(|(at, key)| (key, held(at, rng))).collect());
         }
         Task::One(rng.below(keys as u64) as usize, self.command(unique, clock, rng))
+    }
+
+    /// A value that no other command sets.
+    fn held(&self, unique: u64, clock: &WallClock, rng: &mut Rng) -> Held {
+        let ends = |rng: &mut Rng| clock.start_ms + rng.below(ends_within_ms(clock));
+        let expires_at_ms = rng.percent(self.expiry_percent).then(|| ends(rng));
+        let bytes = rng.pick(&self.value_bytes) as usize;
+        Held { value: Bytes::text(&format!("{unique:0bytes$}")), expires_at_ms }
     }
 
     fn command(&self, unique: u64, clock: &WallClock, rng: &mut Rng) -> Command {
         let kind = rng.pick(&self.kinds);
         let ends = |rng: &mut Rng| clock.start_ms + rng.below(ends_within_ms(clock));
-        let expires_at_ms = rng.percent(self.expiry_percent).then(|| ends(rng));
-        let bytes = rng.pick(&self.value_bytes) as usize;
-        let held = Held { value: Bytes::text(&format!("{unique:0bytes$}")), expires_at_ms };
+        let held = self.held(unique, clock, rng);
         match kind {
             0 => Command::Get,
             1 => Command::Set(held),

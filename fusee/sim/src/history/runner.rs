@@ -176,6 +176,7 @@ async fn live<S: Subject + 'static>(
         match task {
             Task::One(key, command) => record.one(number, &*subject, *key, command).await,
             Task::Many(keys) => record.many(number, &*subject, keys).await,
+            Task::Series(sets) => record.series(number, &*subject, sets).await,
             Task::Scan => record.scan(number, &*subject).await,
         }
     }

@@ -6,7 +6,7 @@ use super::plan::{Plan, Scenario};
 use super::runner::{Stage, run_with};
 use super::subject::Subject;
 use crate::{MemoryNodes, Nodes, SimEnv, SimFabric, SimPool};
-use fusee::{Decision, Entry, Error, Key, Store, StoreConfig};
+use fusee::{Decision, Entry, Error, Key, Setting, Store, StoreConfig};
 use fusee_fabric::Fabric;
 use fusee_layout::{
     Address, Geometry, KeyHasher, LogEntry, Meta, Opcode, POOL_VERSION, PoolParams, object_bytes,
@@ -144,6 +144,10 @@ impl Subject for SimStore {
         expires_at_ms: Option<u64>,
     ) -> Result<(), Error> {
         Store::set(self, key, value, expires_at_ms).await
+    }
+
+    async fn set_each(&self, sets: &[Setting<'_>], each: impl FnMut(usize, Result<(), Error>)) {
+        Store::set_each(self, sets, each).await;
     }
 
     async fn delete(&self, key: Key<'_>) -> Result<bool, Error> {

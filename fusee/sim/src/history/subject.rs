@@ -1,7 +1,7 @@
 //! What is put to the test: anything with the operations of a store.
 
 use super::failure::Conflicts;
-use fusee::{Decision, Entry, Error, Key};
+use fusee::{Decision, Entry, Error, Key, Setting};
 
 /// A client of keys, as the simulator drives it. Each method is the store's.
 #[expect(async_fn_in_trait, reason = "the simulator has one thread, so futures need not be Send")]
@@ -20,6 +20,9 @@ pub trait Subject {
         value: &[u8],
         expires_at_ms: Option<u64>,
     ) -> Result<(), Error>;
+
+    /// Sets keys one after another.
+    async fn set_each(&self, sets: &[Setting<'_>], each: impl FnMut(usize, Result<(), Error>));
 
     /// Removes a key and tells whether it was there.
     async fn delete(&self, key: Key<'_>) -> Result<bool, Error>;
