@@ -2,8 +2,8 @@
 
 use crate::proto::memory_node_client::MemoryNodeClient;
 use crate::{
-    Address, Admission, ControlError, Denied, Description, Expulsion, GatewayId, Introduction, Membership,
-    PoolFile, Replication, Tls, Token, convert, proto,
+    Address, Admission, ControlError, Denied, Description, Expulsion, GatewayId, Introduction,
+    Membership, PoolFile, Replication, Tls, Token, convert, proto,
 };
 use fusee_fabric::{ControlFuture, ControlPlane, NodeDown};
 use fusee_layout::message::{Request, Response, Statistics};
