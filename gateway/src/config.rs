@@ -103,7 +103,13 @@ pub enum ConfigError {
 /// shown beside it, or as `name = value` in the file of --config; flags win
 /// over variables, variables over the file.
 #[derive(Parser)]
-#[command(name = "gateway", version, max_term_width = 100)]
+#[command(
+    name = "gateway",
+    version,
+    max_term_width = 100,
+    after_help = "gateway doctor [--pool FILE] looks at this machine and at a pool, and says what \
+                  to do about what is amiss."
+)]
 struct Flags {
     /// Read settings from a TOML file: the long flags' names, such as `memory = "4GiB"`.
     #[arg(long, env = "FUSEE_CONFIG", value_name = "FILE")]

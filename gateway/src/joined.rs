@@ -89,8 +89,22 @@ impl Joined {
     ///
     /// With the reason, if the pool takes no more clients.
     pub async fn store(&self) -> Result<PoolStore<ShmFabric>, String> {
+        self.pool.store(self.fabric().await?).await
+    }
+
+    /// A way to the memory nodes for the thread that calls it.
+    ///
+    /// # Errors
+    ///
+    /// With the reason, if there is none.
+    pub async fn fabric(&self) -> Result<ShmFabric, String> {
         let controls = self.controls.iter().map(|c| Arc::new(c.clone()) as Arc<dyn ControlPlane>);
-        self.pool.store(ShmFabric::new(self.nodes.clone(), controls.collect())).await
+        Ok(ShmFabric::new(self.nodes.clone(), controls.collect()))
+    }
+
+    /// How the pool is laid out.
+    pub fn geometry(&self) -> &Geometry {
+        self.pool.geometry()
     }
 
     /// What /metrics tells of the pool.

@@ -13,6 +13,7 @@ pub mod command;
 pub mod config;
 mod connection;
 mod control;
+pub mod doctor;
 pub mod embedded;
 pub mod joined;
 pub mod keyspace;

@@ -21,6 +21,9 @@ use tracing::{error, info, warn};
 const IMPATIENCE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|word| word == "doctor") {
+        return gateway::doctor::main(std::env::args_os().skip(1));
+    }
     let mut config = match Config::from_arguments(std::env::args_os()) {
         Ok(config) => config,
         Err(ConfigError::Flags(error)) => error.exit(),

@@ -31,6 +31,11 @@ impl Pool {
         Self { geometry, config, nodes, stats: Arc::default() }
     }
 
+    /// How it is laid out.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
     /// A store for the worker that calls it.
     ///
     /// # Errors
