@@ -57,7 +57,7 @@ impl NodeService for Fake {
         *self.held.lock().unwrap() = Some(sender);
         let admission = Admission {
             token: self.token,
-            params: file(Path::new("/"), None).params(1).unwrap(),
+            params: file(Path::new("/nowhere"), None).params(1).unwrap(),
             incarnation: 7,
             path: MemoryRoute::Shm { socket: "/memory".into() },
         };

@@ -332,3 +332,7 @@ impl Drop for Hold {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "node_tests.rs"]
+mod tests;

@@ -121,3 +121,42 @@ impl DataPath for ShmPath {
         Box::pin(std::future::ready(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fusee_fabric::{Memory, receive_memory};
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::sync::mpsc;
+
+    async fn ask(path: &ShmPath, token: &Token) -> (UnixStream, io::Result<Memory>) {
+        let mut stream = UnixStream::connect(&path.socket).await.unwrap();
+        stream.write_all(token.bytes()).await.unwrap();
+        let received = stream.async_io(Interest::READABLE, || receive_memory(&stream)).await;
+        (stream, received)
+    }
+
+    #[tokio::test]
+    async fn a_session_gets_the_memory_once_and_ends_with_its_connection() {
+        let folder = std::env::temp_dir().join(format!("mnd-shm-path-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let memory = Arc::new(ShmNode::new(Memory::shared(1 << 20, "test").unwrap()));
+        let (ended, mut ends) = mpsc::unbounded_channel();
+        let path = ShmPath::serve(folder.join("memory"), memory.clone(), ended).unwrap();
+        let [session, waiting] = [(); 2].map(|()| Token::random());
+        path.admit(session).unwrap();
+        path.admit(waiting).unwrap();
+        let (stream, received) = ask(&path, &session).await;
+        assert_eq!(received.unwrap().bytes(), memory.memory().bytes());
+        for refused in [session, Token::random()] {
+            assert!(ask(&path, &refused).await.1.is_err(), "no session, or not once more");
+        }
+        assert!(!path.stream_closed(&session), "the connection keeps it");
+        assert!(path.stream_closed(&waiting), "nothing keeps it");
+        assert!(ask(&path, &waiting).await.1.is_err(), "it has ended");
+        assert!(ends.try_recv().is_err());
+        drop(stream);
+        assert_eq!(ends.recv().await, Some(session));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,223 @@
+//! A node over a fake data path.
+
+use super::*;
+use crate::daemon::Revoking;
+use fusee_control::MemoryRoute;
+use fusee_fabric::{Memory, ShmNode};
+use fusee_layout::message::{Effect, Refusal};
+use fusee_layout::{Address, BlockEntry, BlockState, Class, DATABASES, Geometry, PoolParams, Room};
+
+/// Notes what it is told.
+#[derive(Default)]
+struct Path(Mutex<Vec<&'static str>>);
+
+impl DataPath for Path {
+    fn admit(&self, _: Token) -> Result<MemoryRoute, Denied> {
+        self.0.lock().unwrap().push("admit");
+        Ok(MemoryRoute::Shm { socket: "/nowhere".into() })
+    }
+
+    fn revoke(&self, _: Token) -> Revoking<'_> {
+        self.0.lock().unwrap().push("revoke");
+        Box::pin(std::future::ready(()))
+    }
+}
+
+struct Fixture {
+    node: Node,
+    path: Arc<Path>,
+    geometry: Arc<Geometry>,
+    pool: Token,
+}
+
+/// Node `number` of `nodes`; nobody else is there.
+fn fixture(number: u16, nodes: u16) -> Fixture {
+    let total = u64::from(nodes) * (16 << 20);
+    let params = PoolParams::for_memory(total, nodes, 1, 3).unwrap();
+    let geometry = Arc::new(Geometry::new(params).unwrap());
+    let memory = Arc::new(ShmNode::new(Memory::private(params.node_bytes as usize).unwrap()));
+    let own = || NodeMemory::new(number, geometry.clone(), memory.clone());
+    let (pool, path) = (Token::random(), Arc::new(Path::default()));
+    let (control_version, layout_version) = Description::versions();
+    let description = Description {
+        control_version,
+        layout_version,
+        name: "test".to_owned(),
+        fabric: "shm".to_owned(),
+        nodes,
+        replicas: 1,
+        node_bytes: 16 << 20,
+        hash_seed: None,
+        node: number,
+    };
+    let node = Node::new(Parts {
+        description,
+        membership: Membership { pool, params, incarnation: 9 },
+        path: path.clone(),
+        ledger: Ledger::new(number, geometry.clone(), own()),
+        copies: Copies::new(number, pool, geometry.clone(), Vec::new()),
+        memory: own(),
+    });
+    Fixture { node, path, geometry, pool }
+}
+
+impl Fixture {
+    fn description(&self) -> Description {
+        self.node.0.description.clone()
+    }
+
+    async fn attach(&self) -> (Token, Hold) {
+        let attached = self.node.attach(self.description(), GatewayId::random()).await;
+        let (admission, hold) = attached.unwrap();
+        (admission.token, hold)
+    }
+
+    async fn join(&self, session: Token) -> u32 {
+        let request = Request::Join { params: self.geometry.params };
+        match self.node.request(session, request).await {
+            Ok(Response::Joined { client, .. }) => client,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn events(&self) -> Vec<&'static str> {
+        self.path.0.lock().unwrap().clone()
+    }
+}
+
+fn allocate(client: u32) -> Request {
+    Request::Allocate { client, class: Class::new(3), reserve: false, fresh: false }
+}
+
+async fn until(mut holds: impl AsyncFnMut() -> bool) {
+    for _ in 0..1000 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it never came true");
+}
+
+#[tokio::test]
+async fn a_session_that_ends_is_shut_out_and_its_clients_expelled() {
+    let fixture = fixture(0, 1);
+    let (session, hold) = fixture.attach().await;
+    let client = fixture.join(session).await;
+    let given = fixture.node.request(session, allocate(client)).await.unwrap();
+    assert!(matches!(given, Response::Allocated { .. }), "{given:?}");
+    drop(hold);
+    until(async || fixture.node.state().await.0.expelled == Some(1)).await;
+    assert_eq!(fixture.events(), ["admit", "revoke"]);
+    assert_eq!(fixture.node.state().await.0.members, Some(0));
+    assert_eq!(fixture.node.sessions(), 0);
+    for request in [allocate(client), Request::Leave { client }] {
+        assert_eq!(fixture.node.request(session, request).await, Err(Denied::Unknown));
+    }
+    assert_eq!(fixture.node.statistics(session).await, Err(Denied::Unknown));
+}
+
+#[tokio::test]
+async fn a_gateway_that_has_left_leaves_nobody_to_expel() {
+    let fixture = fixture(0, 1);
+    let (session, hold) = fixture.attach().await;
+    let client = fixture.join(session).await;
+    let leave = Request::Leave { client };
+    assert_eq!(fixture.node.request(session, leave).await, Ok(Response::Done));
+    drop(hold);
+    until(async || fixture.node.sessions() == 0).await;
+    let statistics = fixture.node.state().await.0;
+    assert_eq!((statistics.members, statistics.expelled), (Some(0), Some(0)));
+}
+
+#[tokio::test]
+async fn node_0_waits_for_the_others_and_knows_them_by_their_processes() {
+    let fixture = fixture(0, 3);
+    let attach = || fixture.node.attach(fixture.description(), GatewayId::random());
+    let introduce = |from, process| {
+        let description = fixture.description();
+        fixture.node.introduce(Introduction { description, from, process })
+    };
+    let early = attach().await.err();
+    assert!(matches!(early, Some(Denied::NotReady(_))), "{early:?}");
+    let (one, two) = (GatewayId::random(), GatewayId::random());
+    let pool = introduce(1, one).await.unwrap().pool;
+    assert_eq!(pool, fixture.pool);
+    assert!(introduce(1, one).await.is_ok(), "it may ask again");
+    let other = introduce(1, two).await;
+    assert!(matches!(other, Err(Denied::Refused(_))), "another process has other memory");
+    for stranger in [0, 3] {
+        assert!(introduce(stranger, two).await.is_err());
+    }
+    assert_eq!(fixture.node.awaited(), [2]);
+    introduce(2, two).await.unwrap();
+    assert!(attach().await.is_ok());
+}
+
+#[tokio::test]
+async fn only_who_knows_the_pool_expels_and_copies() {
+    let fixture = fixture(1, 2);
+    let (session, hold) = fixture.attach().await;
+    let gateway = fixture.node.0.sessions.end(&session).unwrap().gateway;
+    drop(hold);
+    let attached = fixture.node.attach(fixture.description(), gateway).await;
+    let (admission, _hold) = attached.unwrap();
+    let expel = |pool| fixture.node.expel(Expulsion { pool, gateway, clients: vec![1] });
+    assert_eq!(expel(Token::random()).await, Err(Denied::Unknown));
+    assert_eq!(fixture.node.sessions(), 1);
+    assert_eq!(expel(fixture.pool).await, Ok(()));
+    assert_eq!(fixture.node.sessions(), 0);
+    assert_eq!(fixture.events().last(), Some(&"revoke"));
+    let late = fixture.node.request(admission.token, allocate(1)).await;
+    assert_eq!(late, Err(Denied::Unknown), "after an expulsion nothing is decided");
+
+    let copy = |pool, sequence, effects| {
+        fixture.node.replicate(Replication { pool, from: 0, sequence, effects })
+    };
+    let count = vec![Effect::Entries { count: 2 }];
+    assert_eq!(copy(Token::random(), 1, count.clone()).await, Err(Denied::Unknown));
+    assert_eq!(copy(fixture.pool, 1, count.clone()).await, Ok(()));
+    assert_eq!(copy(fixture.pool, 1, count.clone()).await, Ok(()), "sent again");
+    assert!(
+        matches!(copy(fixture.pool, 3, count).await, Err(Denied::Refused(_))),
+        "one is missing"
+    );
+    let entry = BlockEntry {
+        state: BlockState::Owned,
+        class: Class::new(0),
+        room: Room::Unknown,
+        client: 1,
+    };
+    let region = fixture.geometry.data_regions().start;
+    let block = fixture.geometry.block(region, 0);
+    for strange in [
+        Effect::Entry { at: block, entry },
+        Effect::Entry { at: Address::new((1 << 48) - 64), entry },
+        Effect::Zero { block: block.plus(64) },
+        Effect::Zero { block: Address::new(0) },
+        Effect::Entries { count: u32::MAX },
+        Effect::Departed { index: 0, keys: [0; DATABASES] },
+        Effect::Departed { index: u32::MAX, keys: [0; DATABASES] },
+    ] {
+        let refused = copy(fixture.pool, 2, vec![strange]).await;
+        assert_eq!(refused, Err(Denied::Malformed("an effect")), "{strange:?}");
+    }
+    let good = Effect::Entry { at: fixture.geometry.block_entry(region, 0), entry };
+    assert_eq!(copy(fixture.pool, 2, vec![good]).await, Ok(()));
+    let join = Request::Join { params: fixture.geometry.params };
+    let (session, _hold) = fixture.attach().await;
+    let refused = Ok(Response::Refused(Refusal::NotOwner));
+    assert_eq!(fixture.node.request(session, join).await, refused, "node 0 alone lets in");
+}
+
+#[tokio::test]
+async fn a_stopping_node_takes_no_gateway() {
+    let fixture = fixture(0, 1);
+    let (_session, hold) = fixture.attach().await;
+    fixture.node.refuse_gateways();
+    let late = fixture.node.attach(fixture.description(), GatewayId::random()).await.err();
+    assert!(matches!(late, Some(Denied::NotReady(_))), "{late:?}");
+    assert_eq!(fixture.node.sessions(), 1);
+    drop(hold);
+    until(async || fixture.node.sessions() == 0).await;
+}
