@@ -21,6 +21,9 @@ pub struct Config {
     /// Which of the pool file's nodes this is, from 0.
     #[arg(long, env = "FUSEE_NODE", value_name = "NUMBER")]
     pub node: u16,
+    /// Take memory near the processors of this NUMA node, the network device's best.
+    #[arg(long, env = "FUSEE_NUMA_NODE", value_name = "NUMBER")]
+    pub numa_node: Option<u16>,
     /// Serve the control plane without TLS on addresses that others could hear: only
     /// where nobody else is on that network.
     #[arg(long, env = "FUSEE_INSECURE")]

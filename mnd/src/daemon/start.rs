@@ -42,6 +42,17 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// The system has no memory there.
+    #[error(
+        "cannot take memory from NUMA node {node}: {source}; `numactl --hardware` shows which \
+         there are; --numa-node may be left out"
+    )]
+    Numa {
+        /// Which.
+        node: u16,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Another memory node.
     #[error(transparent)]
     Peer(#[from] ControlError),
@@ -64,7 +75,7 @@ pub async fn run(
     let file = config.pool()?;
     let tls = file.tls(config.insecure)?;
     let number = config.node;
-    let memory = map(&file, number)?;
+    let memory = map(&file, config)?;
     let address = &file.nodes[usize::from(number)];
     // Before others are waited for, so that a second process on the address is told.
     let listener = Listener::bind(address).await.map_err(StartError::Socket)?;
@@ -132,12 +143,18 @@ pub async fn run(
 }
 
 /// The node's memory, for other processes to map.
-fn map(file: &PoolFile, number: u16) -> Result<Arc<ShmNode>, StartError> {
+fn map(file: &PoolFile, config: &Config) -> Result<Arc<ShmNode>, StartError> {
+    let number = config.node;
     let bytes = file.params(0)?.node_bytes;
     let memory = usize::try_from(bytes)
         .map_err(io::Error::other)
         .and_then(|size| Memory::shared(size, &format!("fusee-{}-{number}", file.name)))
         .map_err(|source| StartError::Memory { bytes, source })?;
+    if let Some(numa_node) = config.numa_node {
+        memory
+            .prefer_numa_node(numa_node)
+            .map_err(|source| StartError::Numa { node: numa_node, source })?;
+    }
     match memory.backing() {
         Backing::HugeTlb => tracing::info!(bytes, "the memory is on reserved huge pages"),
         backing => {
