@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod metrics;
+pub mod pool;
 pub mod process;
 pub mod random;
 pub mod resp;

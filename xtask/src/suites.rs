@@ -120,6 +120,11 @@ pub(crate) const ALL: &[Suite] = &[
         run: |options| test_target("rdma", options),
     },
     Suite {
+        name: "pool",
+        about: "memory nodes and gateways as processes: coming, going, dying, refusing",
+        run: |options| test_target("pool", options),
+    },
+    Suite {
         name: "soak",
         about: "memory under random overwriting; 60 s here, see cargo xtask soak",
         run: |options| {
@@ -166,7 +171,7 @@ pub(crate) fn list() -> String {
 
 /// Names of the integration tests that are suites, as flags for cargo.
 pub(crate) fn test_targets() -> Vec<&'static str> {
-    ["resp", "redis_tools", "sdk", "linearizability", "drain", "oom", "rdma"]
+    ["resp", "redis_tools", "sdk", "linearizability", "drain", "oom", "pool", "rdma"]
         .into_iter()
         .flat_map(|name| ["--test", name])
         .collect()

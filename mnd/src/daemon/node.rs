@@ -273,9 +273,12 @@ impl NodeService for Node {
         self.check_pool(&expulsion.pool)?;
         let node = self.clone();
         to_the_end(async move {
-            if let Some(token) = node.0.sessions.of(expulsion.gateway) {
-                node.0.sessions.end(&token);
+            let (gateway, sessions) = (expulsion.gateway, &node.0.sessions);
+            if let Some(token) = sessions.of(gateway)
+                && sessions.end(&token).is_some()
+            {
                 node.0.path.revoke(token).await;
+                tracing::info!(%gateway, "a gateway has gone");
             }
             for client in expulsion.clients {
                 node.decide(Request::Expel { client }).await;
