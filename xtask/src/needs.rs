@@ -58,11 +58,8 @@ pub(crate) fn cargo_deny() -> Result<PathBuf, String> {
 
 /// The folder of Redis's source that has its Tcl suite: the one that
 /// `REDIS_TESTS` names, or Debian 12's source package, had by apt without
-/// privileges and without a look at the system's own lists of sources.
+/// privileges and without a change to the system's own lists of sources.
 pub(crate) fn redis_source() -> Result<PathBuf, String> {
-    const SOURCES: &str = "\
-        deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main\n\
-        deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian-security bookworm-security main\n";
     const VERSION: &str = "7.0.15";
     if let Some(folder) = std::env::var_os("REDIS_TESTS") {
         return Ok(folder.into());
@@ -76,12 +73,11 @@ pub(crate) fn redis_source() -> Result<PathBuf, String> {
         let path = folder.join(part);
         fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    let list = folder.join("sources.list");
-    fs::write(&list, SOURCES).map_err(|error| format!("{}: {error}", list.display()))?;
+    let lists = source_lists(&folder)?;
     let at = |name: &str, path: &Path| format!("{name}={}", path.display());
     let options = [
-        at("Dir::Etc::SourceList", &list),
-        "Dir::Etc::SourceParts=/dev/null".into(),
+        "Dir::Etc::SourceList=/dev/null".into(),
+        at("Dir::Etc::SourceParts", &lists),
         at("Dir::State::Lists", &folder.join("lists")),
         at("Dir::Cache", &folder.join("cache")),
         "APT::Sandbox::User=".into(),
@@ -105,6 +101,27 @@ pub(crate) fn redis_source() -> Result<PathBuf, String> {
     let archive = format!("redis_{VERSION}.orig.tar.gz");
     program("tar", INSTALL_LIMIT).args(&["-xzf", &archive]).folder(&folder).run()?;
     Ok(source)
+}
+
+/// A folder with Debian's lists of this system, asking for source packages.
+fn source_lists(folder: &Path) -> Result<PathBuf, String> {
+    let lists = folder.join("sources");
+    fs::create_dir_all(&lists).map_err(|error| format!("{}: {error}", lists.display()))?;
+    let system = Path::new("/etc/apt");
+    for (from, to, binary, source) in [
+        ("sources.list", "system.list", "deb ", "deb-src "),
+        ("sources.list.d/debian.sources", "system.sources", "Types: deb", "Types: deb-src"),
+    ] {
+        let Ok(text) = fs::read_to_string(system.join(from)) else { continue };
+        let lines = text.lines().map(|line| match line.strip_prefix(binary) {
+            Some(rest) => format!("{source}{}\n", rest.trim_start_matches(" deb-src")),
+            None => format!("{line}\n"),
+        });
+        let path = lists.join(to);
+        fs::write(&path, lines.collect::<String>())
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(lists)
 }
 
 /// A Python with the SDKs of `tests/sdk/python/requirements.txt`.
