@@ -14,7 +14,6 @@ use crate::{Batch, Counters, VERB_KINDS, VerbKind};
 use slab::Slab;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
 use tokio::time::Instant;
 
 /// A worker's queue pairs and what is under way on them.
@@ -29,7 +28,6 @@ pub(super) struct Engine {
     counts: Vec<usize>,
     /// Will the next completion make an event?
     armed: bool,
-    deadline: Duration,
     counters: Arc<Counters>,
 }
 
@@ -57,12 +55,7 @@ const COMPLETIONS: usize = 32;
 
 impl Engine {
     /// On these queue pairs, by node.
-    pub(super) fn new(
-        queue: Arc<CompletionQueue>,
-        links: Vec<Link>,
-        work_requests: usize,
-        deadline: Duration,
-    ) -> Self {
+    pub(super) fn new(queue: Arc<CompletionQueue>, links: Vec<Link>, work_requests: usize) -> Self {
         // SAFETY: numbers may be 0.
         let blank: ffi::WorkCompletion = unsafe { std::mem::zeroed() };
         Self {
@@ -73,7 +66,6 @@ impl Engine {
             chain: Chain::new(work_requests),
             completions: vec![blank; COMPLETIONS].into(),
             armed: false,
-            deadline,
             counters: Arc::default(),
         }
     }
@@ -179,7 +171,7 @@ impl Engine {
             let Some(queue_pair) = &link.queue_pair else { return };
             let (local, remote) = (flight.local, link.remote);
             let verbs = flight.batch.posted();
-            let count = self.chain.build(verbs, &mut waiting.cursor, local, remote, id, link.room);
+            let built = self.chain.build(verbs, &mut waiting.cursor, local, remote, id, link.room);
             // SAFETY: build() has linked the list. What it names is memory of the
             // flight's batch, which stays in `flights` until the list has completed or
             // the queue pair is gone, and which nobody touches until then: only verbs
@@ -189,9 +181,9 @@ impl Engine {
                 self.fail_link(node, &format!("posting failed: {error}"));
                 return;
             }
-            let list = List::new(waiting.flight, from, waiting.cursor.verbs, count, id);
+            let list = List::new(waiting.flight, from, waiting.cursor.verbs, built, id);
             link.note_posted(list, now);
-            waiting.left -= count;
+            waiting.left -= built.requests;
             if waiting.left == 0 {
                 link.waiting.pop_front();
             } else {
@@ -333,17 +325,15 @@ impl Engine {
     /// Fails queue pairs on which nothing has completed for too long.
     pub(super) fn expire(&mut self, now: Instant) {
         for node in 0..self.links.len() {
-            let link = &self.links[node];
-            if !link.posted.is_empty() && now >= link.progress_at + self.deadline {
+            if self.links[node].is_silent(now) {
                 self.fail_link(node, "nothing completes");
             }
         }
     }
 
-    /// When [`Self::expire`] has something to do unless something completes.
+    /// When [`Self::expire`] has something to do, unless something completes.
     pub(super) fn expires_at(&self) -> Option<Instant> {
-        let busy = self.links.iter().filter(|link| !link.posted.is_empty());
-        busy.map(|link| link.progress_at + self.deadline).min()
+        self.links.iter().filter_map(Link::beat_at).min()
     }
 
     fn fail_all(&mut self, reason: &str) {
