@@ -35,7 +35,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(flags) => flags,
         Err(error) => error.exit(),
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(tokio::runtime::LocalOptions::default());
+    let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
             let _ = writeln!(io::stderr(), "cannot start: {error}");

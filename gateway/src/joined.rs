@@ -14,7 +14,8 @@ use fusee::StoreConfig;
 use fusee_control::{
     Attachment, ControlError, GatewayId, MemoryRoute, NodeClient, PoolFile, Tls, Token,
 };
-use fusee_fabric::{Batch, ControlPlane, ShmEndpoint, ShmFabric, ShmNode, receive_memory};
+use fusee_fabric::tcp::{TcpFabric, TcpPeer};
+use fusee_fabric::{ControlPlane, Fabric, ShmFabric, ShmNode, receive_memory};
 use fusee_layout::message::Statistics;
 use fusee_layout::{Geometry, NodeAddress, PoolParams, Superblock};
 use tokio::io::AsyncReadExt as _;
@@ -22,14 +23,24 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::metrics::Source;
+use crate::remote::RemoteFabric;
 use crate::store::{Pool, PoolStore};
 
 /// A pool that this process has joined. Clones are the same pool.
 #[derive(Clone)]
 pub struct Joined {
     pool: Pool,
-    nodes: Vec<Arc<ShmNode>>,
+    routes: Routes,
     controls: Vec<NodeClient>,
+}
+
+/// How the memory nodes are reached, by number.
+#[derive(Clone)]
+pub enum Routes {
+    /// Their memory is mapped here.
+    Shm(Vec<Arc<ShmNode>>),
+    /// They execute verbs at these addresses.
+    Tcp(Vec<TcpPeer>),
 }
 
 /// Between two looks at a memory node that is not there yet.
@@ -66,7 +77,8 @@ impl Joined {
             runtime.block_on(async {
                 match Sessions::begin(&file, tls.as_ref()).await {
                     Ok(sessions) => {
-                        if done.send(Ok(sessions.joined(config))).is_ok() {
+                        let joined = sessions.joined(config);
+                        if joined.is_ok() && done.send(joined).is_ok() {
                             sessions.keep().await;
                         }
                     }
@@ -83,23 +95,50 @@ impl Joined {
         joined.await.unwrap_or_else(|_| Err("the pool's thread panicked".to_owned()))
     }
 
+    /// How its memory nodes are reached.
+    pub fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// A way to mapped memory, for the thread that calls it.
+    pub fn mapped(&self, nodes: &[Arc<ShmNode>]) -> ShmFabric {
+        ShmFabric::new(nodes.to_vec(), self.controls())
+    }
+
+    /// A way to memory over TCP, for the thread that calls it, in a runtime for tasks
+    /// of that thread.
+    ///
+    /// # Errors
+    ///
+    /// With the reason, if a memory node is not reached.
+    pub async fn over_tcp(&self, peers: &[TcpPeer]) -> Result<RemoteFabric, String> {
+        let fabric = TcpFabric::connect(peers.to_vec(), self.controls()).await;
+        for (node, peer) in (0..).zip(peers) {
+            if !fabric.is_up(node) {
+                return Err(format!(
+                    "memory node {node} does not execute verbs at {}, the address that it told: \
+                     look for the reason in the lines above, and let connections from here to \
+                     that host through",
+                    peer.address
+                ));
+            }
+        }
+        Ok(RemoteFabric::Tcp(fabric))
+    }
+
     /// A store for the worker that calls it.
     ///
     /// # Errors
     ///
-    /// With the reason, if the pool takes no more clients.
-    pub async fn store(&self) -> Result<PoolStore<ShmFabric>, String> {
-        self.pool.store(self.fabric().await?).await
+    /// With the reason, if the memory is not the pool's or the pool takes no more
+    /// clients.
+    pub async fn store<F: Fabric>(&self, fabric: F) -> Result<PoolStore<F>, String> {
+        check_memory(&fabric, &self.geometry().params).await?;
+        self.pool.store(fabric).await
     }
 
-    /// A way to the memory nodes for the thread that calls it.
-    ///
-    /// # Errors
-    ///
-    /// With the reason, if there is none.
-    pub async fn fabric(&self) -> Result<ShmFabric, String> {
-        let controls = self.controls.iter().map(|c| Arc::new(c.clone()) as Arc<dyn ControlPlane>);
-        Ok(ShmFabric::new(self.nodes.clone(), controls.collect()))
+    fn controls(&self) -> Vec<Arc<dyn ControlPlane>> {
+        self.controls.iter().map(|c| Arc::new(c.clone()) as Arc<dyn ControlPlane>).collect()
     }
 
     /// How the pool is laid out.
@@ -123,9 +162,17 @@ struct Sessions {
 struct Session {
     number: u16,
     attachment: Attachment,
-    node: Arc<ShmNode>,
-    /// The kernel closes it when this process, or the memory node's, has ended.
-    memory: UnixStream,
+    route: Route,
+}
+
+/// How one node's memory is reached.
+enum Route {
+    Shm {
+        node: Arc<ShmNode>,
+        /// The kernel closes it when this process, or the memory node's, has ended.
+        memory: UnixStream,
+    },
+    Tcp(TcpPeer),
 }
 
 impl Sessions {
@@ -145,8 +192,8 @@ impl Sessions {
         let geometry = Geometry::new(params).map_err(|error| error.to_string())?;
         let mut nodes = Vec::new();
         for (number, attachment) in (0..).zip(attachments) {
-            let (node, memory) = reach(number, &attachment, &params)?;
-            nodes.push(Session { number, attachment, node, memory });
+            let route = Route::find(number, &attachment).await?;
+            nodes.push(Session { number, attachment, route });
         }
         tracing::info!(
             pool = file.name, memory_nodes = nodes.len(), replicas = params.replicas, %gateway,
@@ -156,13 +203,30 @@ impl Sessions {
         Ok(Self { geometry: Arc::new(geometry), nodes, statistics })
     }
 
-    fn joined(&self, config: StoreConfig) -> Joined {
+    fn joined(&self, config: StoreConfig) -> Result<Joined, String> {
         let statistics = self.statistics.clone();
         let known = Arc::new(move || statistics.lock().expect("nobody panics with it").clone());
-        Joined {
+        Ok(Joined {
             pool: Pool::new(self.geometry.clone(), config, known),
-            nodes: self.nodes.iter().map(|session| session.node.clone()).collect(),
+            routes: self.routes()?,
             controls: self.nodes.iter().map(|s| s.attachment.client.clone()).collect(),
+        })
+    }
+
+    fn routes(&self) -> Result<Routes, String> {
+        let (mut nodes, mut peers) = (Vec::new(), Vec::new());
+        for session in &self.nodes {
+            match &session.route {
+                Route::Shm { node, .. } => nodes.push(node.clone()),
+                Route::Tcp(peer) => peers.push(*peer),
+            }
+        }
+        match (nodes.is_empty(), peers.is_empty()) {
+            (false, true) => Ok(Routes::Shm(nodes)),
+            (true, false) => Ok(Routes::Tcp(peers)),
+            _ => Err("the memory nodes are not all reached in the same way: give every process \
+                      of the pool the same pool file"
+                .to_owned()),
         }
     }
 
@@ -187,18 +251,33 @@ impl Sessions {
 impl Session {
     /// Takes the node from the workers when its process has ended: what is left of
     /// its memory here nobody else sees.
-    async fn watch(self) {
-        let Self { number, attachment: _attachment, node, memory } = self;
-        let ended = async {
-            memory.set_nonblocking(true)?;
-            let mut memory = tokio::net::UnixStream::from_std(memory)?;
-            while memory.read(&mut [0]).await? > 0 {}
-            io::Result::Ok(())
-        };
-        let _ = ended.await;
-        node.set_down(true);
-        tracing::error!(node = number, "a memory node has ended, and its memory is gone");
+    async fn watch(mut self) {
+        let Self { number, attachment, route } = &mut self;
+        match route {
+            Route::Shm { node, memory } => {
+                let _ = closed(memory).await;
+                node.set_down(true);
+                tracing::error!(node = number, "a memory node has ended, and its memory is gone");
+            }
+            // Workers see it by their own connections.
+            Route::Tcp(_) => {
+                let reason = attachment.ended().await;
+                tracing::error!(
+                    node = number,
+                    "the session on a memory node has ended, and keys there are out of reach until \
+                     this gateway is started again: {reason}"
+                );
+            }
+        }
     }
+}
+
+/// Waits until the other side is gone.
+async fn closed(stream: &UnixStream) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    let mut stream = tokio::net::UnixStream::from_std(stream.try_clone()?)?;
+    while stream.read(&mut [0]).await? > 0 {}
+    Ok(())
 }
 
 /// Begins a session, as soon as the node is there.
@@ -225,26 +304,29 @@ async fn attach(
     }
 }
 
-/// Reaches a node's memory, and makes sure that it is the pool's.
-fn reach(
-    number: u16,
-    attachment: &Attachment,
-    params: &PoolParams,
-) -> Result<(Arc<ShmNode>, UnixStream), String> {
-    let MemoryRoute::Shm { socket } = &attachment.admission.path else {
-        return Err(format!("memory node {number} is not on shared memory as the pool file says"));
-    };
-    let fetched = fetch(socket, &attachment.admission.token);
-    let (node, stream) =
-        fetched.map_err(|error| format!("memory node {number} hands no memory over: {error}"))?;
-    let node = Arc::new(node);
-    let found = superblock(&node).map_err(|reason| format!("memory node {number}: {reason}"))?;
-    if found.params != *params || node.memory().bytes() < params.node_bytes {
-        return Err(format!(
-            "the memory of memory node {number} is another pool's: start all memory nodes again"
-        ));
+impl Route {
+    async fn find(number: u16, attachment: &Attachment) -> Result<Self, String> {
+        let token = &attachment.admission.token;
+        match &attachment.admission.path {
+            MemoryRoute::Shm { socket } => {
+                let (node, memory) = fetch(socket, token).map_err(|error| {
+                    format!("memory node {number} hands no memory over: {error}")
+                })?;
+                Ok(Self::Shm { node: Arc::new(node), memory })
+            }
+            MemoryRoute::Tcp { address } => {
+                let found = tokio::net::lookup_host(address.as_str()).await;
+                let address = found.map_err(|error| error.to_string()).and_then(|mut found| {
+                    found.next().ok_or_else(|| "it has no address".to_owned())
+                });
+                let address = address.map_err(|reason| {
+                    format!("the host of memory node {number} is not found: {reason}")
+                })?;
+                let token = fusee_fabric::tcp::Token::new(*token.bytes());
+                Ok(Self::Tcp(TcpPeer { address, token }))
+            }
+        }
     }
-    Ok((node, stream))
 }
 
 /// Fetches a node's memory, and the connection that keeps the session.
@@ -256,11 +338,28 @@ fn fetch(socket: &Path, token: &Token) -> io::Result<(ShmNode, UnixStream)> {
     Ok((ShmNode::new(memory), stream))
 }
 
-fn superblock(node: &Arc<ShmNode>) -> Result<Superblock, String> {
-    let mut batch = Batch::new();
-    let read = batch.read(NodeAddress { node: 0, offset: 0 }, Superblock::BYTES);
-    ShmEndpoint::new(vec![node.clone()]).execute(&mut batch);
-    let bytes = batch.bytes(read).map_err(|_| "its memory has no room for a pool".to_owned())?;
-    let bytes = bytes.try_into().expect("a READ brings what was asked for");
-    Superblock::parse(bytes).map_err(|error| error.to_string())
+/// Makes sure that what is reached is the pool's memory.
+async fn check_memory<F: Fabric>(fabric: &F, params: &PoolParams) -> Result<(), String> {
+    let mut batch = fabric.batch();
+    let place = |node| NodeAddress { node, offset: 0 };
+    let reads: Vec<_> = (0..params.nodes)
+        .map(|node| {
+            let last = NodeAddress { node, offset: params.node_bytes - 8 };
+            (node, batch.read(place(node), Superblock::BYTES), batch.read(last, 8))
+        })
+        .collect();
+    let batch = fabric.run(batch).await;
+    for (node, superblock, last) in reads {
+        let bytes = batch.bytes(superblock).map_err(|error| error.to_string())?;
+        let bytes = bytes.try_into().expect("a READ brings what was asked for");
+        let found = Superblock::parse(bytes)
+            .map_err(|error| format!("the memory of memory node {node}: {error}"))?;
+        if found.params != *params || batch.done(last).is_err() {
+            return Err(format!(
+                "the memory of memory node {node} is another pool's: start all memory nodes again"
+            ));
+        }
+    }
+    fabric.recycle(batch);
+    Ok(())
 }

@@ -20,6 +20,7 @@ pub mod keyspace;
 pub mod logging;
 pub mod metrics;
 mod pool;
+pub mod remote;
 pub mod reply;
 pub mod request;
 pub mod server;

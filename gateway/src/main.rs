@@ -11,7 +11,7 @@ use fusee::StoreConfig;
 use gateway::Server;
 use gateway::config::{Config, ConfigError};
 use gateway::embedded::Embedded;
-use gateway::joined::Joined;
+use gateway::joined::{Joined, Routes};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
@@ -52,8 +52,15 @@ async fn start(config: &mut Config) -> Result<Server, String> {
         config.memory_bytes = file.memory.0.saturating_mul(file.nodes.len() as u64);
         let store = StoreConfig { index_cache_entries: config.index_cache };
         let joined = Joined::join(file, tls, store).await?;
-        let source = joined.source();
-        gateway::start(config, vec![source], async move |_worker| joined.store().await)
+        let sources = vec![joined.source()];
+        match joined.routes().clone() {
+            Routes::Shm(nodes) => gateway::start(config, sources, async move |_worker| {
+                joined.store(joined.mapped(&nodes)).await
+            }),
+            Routes::Tcp(peers) => gateway::start(config, sources, async move |_worker| {
+                joined.store(joined.over_tcp(&peers).await?).await
+            }),
+        }
     } else {
         let embedded = Embedded::create(config).map_err(|error| error.to_string())?;
         let source = embedded.source();

@@ -12,6 +12,7 @@ mod report;
 mod sessions;
 mod shm_path;
 mod start;
+mod tcp_path;
 
 pub use config::{Config, ConfigError, LogFormat};
 pub use data_path::{DataPath, Ended, Revoking};
@@ -19,3 +20,4 @@ pub use node::Node;
 pub use report::Report;
 pub use shm_path::ShmPath;
 pub use start::{StartError, run};
+pub use tcp_path::TcpPath;

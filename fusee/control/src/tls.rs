@@ -43,6 +43,16 @@ pub enum TlsError {
         "the pool's TLS files cannot be used: {0}; they have to be PEM, and the key the certificate's"
     )]
     Content(String),
+    /// The data path on TCP has none, and others could listen.
+    #[error(
+        "{address} is not an address of this host alone, and fabric = \"tcp\" carries keys and \
+         values unencrypted: use fabric = \"verbs\", or say --insecure if nobody else is on that \
+         network"
+    )]
+    DataPath {
+        /// Which.
+        address: Address,
+    },
     /// There is none, and others could listen.
     #[error(
         "{address} is not an address of this host alone, and without TLS whoever is on the way \

@@ -13,7 +13,7 @@ use fusee_layout::{Class, Geometry, NodeAddress};
 use tokio::time::{Instant, timeout};
 
 use super::Check;
-use crate::joined::Joined;
+use crate::joined::{Joined, Routes};
 
 /// Nodes that answered a moment ago let a client in at once.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(10);
@@ -111,9 +111,13 @@ pub(super) async fn data_paths(file: PoolFile, tls: Option<Tls>) -> Vec<Check> {
             return vec![Check::broken("fabric", found, fabric_remedy(kind))];
         }
     };
-    match joined.fabric().await {
-        Ok(fabric) => Probe { fabric: &fabric, geometry: joined.geometry(), kind }.run().await,
-        Err(reason) => vec![Check::broken("fabric", reason, fabric_remedy(kind))],
+    let geometry = joined.geometry();
+    match joined.routes() {
+        Routes::Shm(nodes) => Probe { fabric: &joined.mapped(nodes), geometry, kind }.run().await,
+        Routes::Tcp(peers) => match joined.over_tcp(peers).await {
+            Ok(fabric) => Probe { fabric: &fabric, geometry, kind }.run().await,
+            Err(reason) => vec![Check::broken("fabric", reason, fabric_remedy(kind))],
+        },
     }
 }
 

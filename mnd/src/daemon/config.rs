@@ -4,6 +4,7 @@
 use clap::{Parser, ValueEnum};
 use fusee_control::{Fabric, PoolFile, PoolFileError};
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -24,7 +25,7 @@ pub struct Config {
     /// Take memory near the processors of this NUMA node, the network device's best.
     #[arg(long, env = "FUSEE_NUMA_NODE", value_name = "NUMBER")]
     pub numa_node: Option<u16>,
-    /// Serve the control plane without TLS on addresses that others could hear: only
+    /// Be without TLS on addresses that others could hear, control plane and verbs: only
     /// where nobody else is on that network.
     #[arg(long, env = "FUSEE_INSECURE")]
     pub insecure: bool,
@@ -38,6 +39,10 @@ pub struct Config {
     /// number]
     #[arg(long, env = "FUSEE_METRICS_PORT", value_name = "PORT")]
     pub metrics_port: Option<u16>,
+    /// With fabric = "tcp", how many threads execute what gateways send [default: one
+    /// for each processor, 8 at most]
+    #[arg(long, env = "FUSEE_THREADS", value_name = "COUNT")]
+    pub threads: Option<NonZeroUsize>,
     /// How log lines look.
     #[arg(
         long,
@@ -75,11 +80,20 @@ pub enum ConfigError {
 /// The metrics port of node 0, beside the gateway's.
 const METRICS_PORT: u16 = 9380;
 
+/// A thread executes some hundred thousand batches a second.
+const THREADS_MAX: usize = 8;
+
 impl Config {
     /// Where metrics are served, if they are.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         let port = self.metrics_port.unwrap_or(METRICS_PORT.saturating_add(self.node));
         (port > 0).then(|| SocketAddr::new(self.metrics_bind, port))
+    }
+
+    /// Threads that execute verbs.
+    pub fn threads(&self) -> usize {
+        let own = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        self.threads.map_or_else(|| own().min(THREADS_MAX), NonZeroUsize::get)
     }
 
     /// Reads the pool file.
@@ -97,11 +111,10 @@ impl Config {
                 nodes - 1
             )));
         }
-        if file.fabric != Fabric::Shm {
-            return Err(ConfigError::Value(format!(
-                "fabric = \"{}\" is not in this program yet: use \"shm\"",
-                file.fabric
-            )));
+        if file.fabric == Fabric::Verbs {
+            return Err(ConfigError::Value(
+                "fabric = \"verbs\" is not in this program yet: use \"shm\" or \"tcp\"".to_owned(),
+            ));
         }
         Ok(file)
     }

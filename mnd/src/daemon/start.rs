@@ -3,10 +3,10 @@
 use super::config::{Config, ConfigError};
 use super::copies::Copies;
 use super::node::Parts;
-use super::{Node, Report, ShmPath};
+use super::{DataPath, Ended, Node, Report, ShmPath, TcpPath};
 use crate::{Ledger, NodeMemory};
 use fusee_control::{
-    ControlError, GatewayId, Introduction, Listener, Membership, PeerClient, PoolFile, Tls,
+    ControlError, Fabric, GatewayId, Introduction, Listener, Membership, PeerClient, PoolFile, Tls,
     TlsError, Token, serve,
 };
 use fusee_fabric::{Backing, Memory, ShmNode};
@@ -85,9 +85,7 @@ pub async fn run(
         () = &mut stop => return Ok(()),
     };
     let (ended, mut ends) = mpsc::unbounded_channel();
-    let socket = ShmPath::socket_beside(address.path().expect("the pool file was checked"));
-    let path = ShmPath::serve(socket.clone(), memory.clone(), ended)
-        .map_err(|error| StartError::Socket(format!("cannot listen on {socket:?}: {error}")))?;
+    let path = serve_memory(&file, config, memory.clone(), ended)?;
     let geometry = Arc::new(Geometry::new(membership.params)?);
     let own = || NodeMemory::new(number, geometry.clone(), memory.clone());
     let mut formatted = own();
@@ -126,6 +124,8 @@ pub async fn run(
             let node = node.clone();
             tokio::spawn(async move { node.end(session).await });
         }
+        // A path that sees no gateway's death has nothing to tell.
+        std::future::pending::<()>().await;
     };
     let drained = async {
         stop.await;
@@ -142,13 +142,49 @@ pub async fn run(
     }
 }
 
-/// The node's memory, for other processes to map.
+/// Lets clients at the memory, in the pool's way.
+fn serve_memory(
+    file: &PoolFile,
+    config: &Config,
+    memory: Arc<ShmNode>,
+    ended: Ended,
+) -> Result<Arc<dyn DataPath>, StartError> {
+    let address = &file.nodes[usize::from(config.node)];
+    match file.fabric {
+        Fabric::Tcp => {
+            let path = TcpPath::serve(address, config.node, memory, config.threads());
+            let path = path.map_err(|error| {
+                StartError::Socket(format!(
+                    "cannot listen for verbs at the host of {address}: {error}"
+                ))
+            })?;
+            tracing::info!(address = path.address(), "executing verbs");
+            Ok(path)
+        }
+        Fabric::Shm | Fabric::Verbs => {
+            let socket = ShmPath::socket_beside(address.path().expect("the pool file was checked"));
+            let path = ShmPath::serve(socket.clone(), memory, ended).map_err(|error| {
+                StartError::Socket(format!("cannot listen on {}: {error}", socket.display()))
+            })?;
+            Ok(path)
+        }
+    }
+}
+
+/// The node's memory, for other processes to map if they do.
 fn map(file: &PoolFile, config: &Config) -> Result<Arc<ShmNode>, StartError> {
     let number = config.node;
     let bytes = file.params(0)?.node_bytes;
     let memory = usize::try_from(bytes)
         .map_err(io::Error::other)
-        .and_then(|size| Memory::shared(size, &format!("fusee-{}-{number}", file.name)))
+        .and_then(|size| {
+            let name = format!("fusee-{}-{number}", file.name);
+            match file.fabric {
+                Fabric::Shm => Memory::shared(size, &name),
+                // Memory of one process gets huge pages more often.
+                Fabric::Tcp | Fabric::Verbs => Memory::embedded(size, &name),
+            }
+        })
         .map_err(|source| StartError::Memory { bytes, source })?;
     if let Some(numa_node) = config.numa_node {
         memory

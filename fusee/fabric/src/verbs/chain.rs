@@ -36,15 +36,6 @@ pub(super) struct Remote {
     pub(super) inline_bytes: u32,
 }
 
-/// A list of work requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Built {
-    /// How many.
-    pub(super) requests: usize,
-    /// What they carry and bring.
-    pub(super) bytes: usize,
-}
-
 /// How far a batch was turned into work requests for a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Cursor {
@@ -73,7 +64,7 @@ impl Chain {
     }
 
     /// Builds a list of at most `room` requests from the verbs for a node that
-    /// `from` has not passed; moves `from` behind them. All have
+    /// `from` has not passed; moves `from` behind them. How many there are. All have
     /// the same `id`, and the last alone makes a completion.
     pub(super) fn build(
         &mut self,
@@ -83,7 +74,7 @@ impl Chain {
         remote: Remote,
         id: u64,
         room: usize,
-    ) -> Built {
+    ) -> usize {
         let (mut count, mut bytes) = (0, 0);
         let room = room.min(self.requests.len());
         for posted in &verbs[from.verbs..] {
@@ -106,7 +97,7 @@ impl Chain {
             self.requests[last].send_flags |= ffi::SEND_SIGNALED;
             self.link(count);
         }
-        Built { requests: count, bytes }
+        count
     }
 
     /// Sets the addresses of the list.

@@ -14,6 +14,7 @@ use crate::{Batch, Counters, VERB_KINDS, VerbKind};
 use slab::Slab;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// A worker's queue pairs and what is under way on them.
@@ -28,6 +29,7 @@ pub(super) struct Engine {
     counts: Vec<usize>,
     /// Will the next completion make an event?
     armed: bool,
+    deadline: Duration,
     counters: Arc<Counters>,
 }
 
@@ -55,7 +57,12 @@ const COMPLETIONS: usize = 32;
 
 impl Engine {
     /// On these queue pairs, by node.
-    pub(super) fn new(queue: Arc<CompletionQueue>, links: Vec<Link>, work_requests: usize) -> Self {
+    pub(super) fn new(
+        queue: Arc<CompletionQueue>,
+        links: Vec<Link>,
+        work_requests: usize,
+        deadline: Duration,
+    ) -> Self {
         // SAFETY: numbers may be 0.
         let blank: ffi::WorkCompletion = unsafe { std::mem::zeroed() };
         Self {
@@ -66,6 +73,7 @@ impl Engine {
             chain: Chain::new(work_requests),
             completions: vec![blank; COMPLETIONS].into(),
             armed: false,
+            deadline,
             counters: Arc::default(),
         }
     }
@@ -171,7 +179,7 @@ impl Engine {
             let Some(queue_pair) = &link.queue_pair else { return };
             let (local, remote) = (flight.local, link.remote);
             let verbs = flight.batch.posted();
-            let built = self.chain.build(verbs, &mut waiting.cursor, local, remote, id, link.room);
+            let count = self.chain.build(verbs, &mut waiting.cursor, local, remote, id, link.room);
             // SAFETY: build() has linked the list. What it names is memory of the
             // flight's batch, which stays in `flights` until the list has completed or
             // the queue pair is gone, and which nobody touches until then: only verbs
@@ -181,9 +189,9 @@ impl Engine {
                 self.fail_link(node, &format!("posting failed: {error}"));
                 return;
             }
-            let list = List::new(waiting.flight, from, waiting.cursor.verbs, built, id);
+            let list = List::new(waiting.flight, from, waiting.cursor.verbs, count, id);
             link.note_posted(list, now);
-            waiting.left -= built.requests;
+            waiting.left -= count;
             if waiting.left == 0 {
                 link.waiting.pop_front();
             } else {
@@ -325,15 +333,17 @@ impl Engine {
     /// Fails queue pairs on which nothing has completed for too long.
     pub(super) fn expire(&mut self, now: Instant) {
         for node in 0..self.links.len() {
-            if self.links[node].is_silent(now) {
+            let link = &self.links[node];
+            if !link.posted.is_empty() && now >= link.progress_at + self.deadline {
                 self.fail_link(node, "nothing completes");
             }
         }
     }
 
-    /// When [`Self::expire`] has something to do, unless something completes.
+    /// When [`Self::expire`] has something to do unless something completes.
     pub(super) fn expires_at(&self) -> Option<Instant> {
-        self.links.iter().filter_map(Link::beat_at).min()
+        let busy = self.links.iter().filter(|link| !link.posted.is_empty());
+        busy.map(|link| link.progress_at + self.deadline).min()
     }
 
     fn fail_all(&mut self, reason: &str) {

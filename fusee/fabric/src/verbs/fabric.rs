@@ -108,7 +108,7 @@ impl VerbsConnecting {
             .zip(ends)
             .map(|((node, queue_pair), end)| {
                 queue_pair.connect(&end.address)?;
-                Link::new(queue_pair, node, end, 0, room, self.config.deadline)
+                Link::new(queue_pair, node, end, 0, room, now)
             })
             .collect::<Result<Vec<_>, _>>()?;
         let refused = |error: io::Error| {
@@ -118,7 +118,7 @@ impl VerbsConnecting {
         let events = self.queue.domain().watch().map_err(refused)?;
         let mut spare = spare_batches(self.queue.domain())?;
         let spare_bytes = spare.iter_mut().map(bytes_kept).sum();
-        let engine = Engine::new(self.queue, links, room);
+        let engine = Engine::new(self.queue, links, room, self.config.deadline);
         Ok(VerbsFabric {
             channel,
             events,

@@ -1,10 +1,9 @@
 //! A worker's queue pair to one node, with what is under way on it.
 
-use super::chain::{Built, Cursor, Remote};
+use super::chain::{Cursor, Remote};
 use super::queue_pair::QueuePair;
 use super::{NodeQueuePair, VerbsError};
 use std::collections::VecDeque;
-use std::time::Duration;
 use tokio::time::Instant;
 
 /// A worker's queue pair to one node.
@@ -24,20 +23,9 @@ pub(super) struct Link {
     pub(super) posted: VecDeque<List>,
     /// Batches that wait for room, in order.
     pub(super) waiting: VecDeque<Waiting>,
-    /// When the next beat without a completion is over.
-    beat_at: Instant,
-    /// Beats in a row that were.
-    silent_beats: u32,
-    beat: Duration,
+    /// When something completed last, or was posted on an idle queue pair.
+    pub(super) progress_at: Instant,
 }
-
-/// A node is down after so many beats in which nothing completed. Not after one long
-/// one: a worker that was itself stopped for a while, with its machine or alone, finds
-/// one of them over, and gives its device time for what it still has to deliver.
-const SILENT_BEATS_MAX: u32 = 4;
-/// And after one more for each so many bytes that the next list is to move: Soft-RoCE on
-/// a busy machine takes a second and more for an object of 8 MiB.
-const BYTES_PER_BEAT: usize = 512 << 10;
 
 /// Work requests of one batch that complete together.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +36,8 @@ pub(super) struct List {
     pub(super) from: usize,
     /// ... to here that are for the node.
     pub(super) to: usize,
-    /// Its work requests.
-    pub(super) built: Built,
+    /// How many work requests.
+    pub(super) requests: usize,
     id: u64,
 }
 
@@ -72,7 +60,7 @@ impl Link {
         end: &NodeQueuePair,
         tag: u16,
         room: usize,
-        deadline: Duration,
+        now: Instant,
     ) -> Result<Self, VerbsError> {
         if !end.bytes.is_multiple_of(8) || end.base.checked_add(end.bytes).is_none() {
             return Err(VerbsError::Peer("its memory ends beyond the last address"));
@@ -88,9 +76,7 @@ impl Link {
             room,
             posted: VecDeque::new(),
             waiting: VecDeque::new(),
-            beat_at: Instant::now(),
-            silent_beats: 0,
-            beat: deadline / SILENT_BEATS_MAX,
+            progress_at: now,
         })
     }
 
@@ -120,9 +106,9 @@ impl Link {
     #[inline]
     pub(super) fn note_posted(&mut self, list: List, now: Instant) {
         if self.posted.is_empty() {
-            self.hear(now);
+            self.progress_at = now;
         }
-        self.room -= list.built.requests;
+        self.room -= list.requests;
         self.posted.push_back(list);
     }
 
@@ -134,35 +120,15 @@ impl Link {
             return None;
         }
         let list = self.posted.pop_front()?;
-        self.room += list.built.requests;
-        self.hear(now);
+        self.room += list.requests;
+        self.progress_at = now;
         Some(list)
-    }
-
-    fn hear(&mut self, now: Instant) {
-        self.silent_beats = 0;
-        self.beat_at = now + self.beat;
-    }
-
-    /// When the next beat is over, if something is under way.
-    pub(super) fn beat_at(&self) -> Option<Instant> {
-        (!self.posted.is_empty()).then_some(self.beat_at)
-    }
-
-    /// Has nothing completed for too long? To be asked when a beat is over.
-    pub(super) fn is_silent(&mut self, now: Instant) -> bool {
-        if self.beat_at().is_some_and(|at| now >= at) {
-            self.silent_beats += 1;
-            self.beat_at = now + self.beat;
-        }
-        let bytes = self.posted.front().map_or(0, |list| list.built.bytes);
-        self.silent_beats >= SILENT_BEATS_MAX + (bytes / BYTES_PER_BEAT) as u32
     }
 }
 
 impl List {
-    pub(super) fn new(flight: usize, from: usize, to: usize, built: Built, id: u64) -> Self {
-        Self { flight, from, to, built, id }
+    pub(super) fn new(flight: usize, from: usize, to: usize, requests: usize, id: u64) -> Self {
+        Self { flight, from, to, requests, id }
     }
 }
 
