@@ -2,6 +2,7 @@
 //! and the load generator of the benchmark.
 
 pub mod bench;
+pub mod cluster;
 pub mod metrics;
 pub mod pool;
 pub mod process;

@@ -242,6 +242,12 @@ impl Server {
         }
     }
 
+    /// Ends it by SIGKILL.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// Asks it to drain and waits for its end; `None` if it had to be killed.
     pub fn terminate(&mut self) -> Option<ExitStatus> {
         if let Ok(Some(status)) = self.child.try_wait() {

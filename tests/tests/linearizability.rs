@@ -1,23 +1,19 @@
 //! Concurrent connections to several workers: every key's history must be one
 //! that a single Redis could have given.
 
+mod histories;
+
 use std::collections::HashSet;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use fusee_sim::linearizability::{Call, OPERATIONS_MAX, Spec, When, check};
-use tests::random::Random;
+use histories::{
+    CLIENTS, Get, assert_all_linearizable, assert_linearizable, is_linearizable, record,
+};
 use tests::resp::{Client, Reply, push_command};
 use tests::server::{Options, Server};
 
-const CLIENTS: usize = 8;
-const KEYS: usize = 3;
-/// Per client and key in a round; all clients' together fit a history.
-const OPERATIONS: usize = 12;
 const ROUNDS: usize = 150;
-/// The checker gives up after so many steps, and that is a failure.
-const STEPS_MAX: u64 = 5_000_000;
-const _: () = assert!(CLIENTS * OPERATIONS <= OPERATIONS_MAX);
 
 fn server() -> Server {
     replicated(1)
@@ -34,227 +30,27 @@ fn replicated(replicas: u64) -> Server {
     })
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Command {
-    Get,
-    Set(String),
-    SetIfAbsent(String),
-    SetIfPresent(String),
-    SetAndGet(String),
-    Delete,
-    GetAndDelete,
-    Increment,
-    Append(String),
-}
-
-use Command::*;
-
-impl Command {
-    /// Any of them. `unique` is a number that no other operation has.
-    fn any(random: &mut Random, unique: usize) -> Self {
-        let text = unique.to_string();
-        match random.below(12) {
-            0..=2 => Get,
-            3 => Set(text),
-            4 | 5 => SetIfAbsent(text),
-            6 => SetIfPresent(text),
-            7 => SetAndGet(text),
-            8 => Delete,
-            9 => GetAndDelete,
-            10 => Increment,
-            _ => Append((unique % 10).to_string()),
-        }
-    }
-
-    fn frame(&self, key: &str, out: &mut Vec<u8>) {
-        match self {
-            Get => push_command(out, &["GET", key]),
-            Set(value) => push_command(out, &["SET", key, value]),
-            SetIfAbsent(value) => push_command(out, &["SETNX", key, value]),
-            SetIfPresent(value) => push_command(out, &["SET", key, value, "XX"]),
-            SetAndGet(value) => push_command(out, &["SET", key, value, "GET"]),
-            Delete => push_command(out, &["DEL", key]),
-            GetAndDelete => push_command(out, &["GETDEL", key]),
-            Increment => push_command(out, &["INCR", key]),
-            Append(value) => push_command(out, &["APPEND", key, value]),
-        }
-    }
-
-    /// What a key that holds `old` holds afterwards, and the reply.
-    fn decide(&self, old: Option<&String>) -> (Option<String>, Reply) {
-        let kept = old.cloned();
-        let shown = || old.map_or(Reply::Null, |value| Reply::bulk(value.as_bytes()));
-        let number = |yes| Reply::Integer(i64::from(yes));
-        match (self, old) {
-            (Get, _) => (kept, shown()),
-            (Set(new), _) => (Some(new.clone()), Reply::ok()),
-            (SetIfAbsent(new), None) => (Some(new.clone()), number(true)),
-            (SetIfAbsent(_), Some(_)) => (kept, number(false)),
-            (SetIfPresent(new), Some(_)) => (Some(new.clone()), Reply::ok()),
-            (SetIfPresent(_), None) => (None, Reply::Null),
-            (SetAndGet(new), _) => (Some(new.clone()), shown()),
-            (Delete, _) => (None, number(old.is_some())),
-            (GetAndDelete, _) => (None, shown()),
-            (Increment, _) => {
-                // Redis takes a number only as it would print it: no leading 0.
-                let number = |value: &String| {
-                    value.parse::<i64>().ok().filter(|number| number.to_string() == *value)
-                };
-                let before = old.map_or(Some(0), number);
-                match before.and_then(|before| before.checked_add(1)) {
-                    Some(after) => (Some(after.to_string()), Reply::Integer(after)),
-                    None => (kept, Reply::Error(String::new())),
-                }
-            }
-            (Append(more), _) => {
-                let new = kept.unwrap_or_default() + more;
-                let length = new.len() as i64;
-                (Some(new), Reply::Integer(length))
-            }
-        }
-    }
-}
-
-/// A string key of Redis without expiry.
-struct StringKey;
-
-impl Spec for StringKey {
-    type State = Option<String>;
-    type Op = (Command, Reply);
-
-    fn step(
-        &self,
-        state: &Option<String>,
-        (command, given): &(Command, Reply),
-        _when: When,
-        next: &mut Vec<Option<String>>,
-    ) {
-        let (after, reply) = command.decide(state.as_ref());
-        let both_errors = matches!((&reply, given), (Reply::Error(_), Reply::Error(_)));
-        if reply == *given || both_errors {
-            next.push(after);
-        }
-    }
-}
-
-type History = Vec<Call<(Command, Reply)>>;
-
-fn assert_linearizable(history: &History, about: &str) {
-    if let Err(verdict) = check(&StringKey, None, history, STEPS_MAX) {
-        panic!("{about}: {}", verdict.explain(history));
-    }
-}
-
-/// One client's part of a round: the same number of operations on each key, in
-/// any order, some of them pipelined. A history per key.
-fn part(
-    client: &mut Client,
-    seed: u64,
-    round: usize,
-    index: usize,
-    begin: Instant,
-) -> Vec<History> {
-    let now = || u64::try_from(begin.elapsed().as_nanos()).expect("below 500 years");
-    let mut random = Random::new(seed);
-    let mut todo: Vec<usize> = (0..KEYS * OPERATIONS).map(|number| number % KEYS).collect();
-    for last in (1..todo.len()).rev() {
-        todo.swap(last, random.below(last + 1));
-    }
-    let mut histories = vec![History::new(); KEYS];
-    let mut unique = (index + 1) * 1000;
-    let mut rest = &todo[..];
-    while !rest.is_empty() {
-        let count = (1 + random.below(4)).min(rest.len());
-        let (batch, later) = rest.split_at(count);
-        rest = later;
-        let mut frames = Vec::new();
-        let mut commands = Vec::new();
-        for &key in batch {
-            unique += 1;
-            let command = Command::any(&mut random, unique);
-            command.frame(&format!("lin:{round}:{key}"), &mut frames);
-            commands.push((key, command));
-        }
-        let called = now();
-        client.send(&frames).unwrap();
-        for (key, command) in commands {
-            let reply = client.receive().unwrap();
-            histories[key].push(Call::returned(called, now(), (command, reply)));
-        }
-    }
-    histories
-}
-
-/// Histories of all rounds and keys from one run of all clients.
-fn record(server: &Server, seed: u64) -> Vec<History> {
-    let barrier = Barrier::new(CLIENTS);
-    let begin = Instant::now();
-    let parts: Vec<Vec<Vec<History>>> = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|index| {
-                let barrier = &barrier;
-                scope.spawn(move || {
-                    let mut client = Client::connect(server);
-                    (0..ROUNDS)
-                        .map(|round| {
-                            let seed = seed + (round * CLIENTS + index) as u64;
-                            barrier.wait();
-                            part(&mut client, seed, round, index, begin)
-                        })
-                        .collect()
-                })
-            })
-            .collect();
-        clients.into_iter().map(|client| client.join().unwrap()).collect()
-    });
-    let all = |round: usize, key: usize| {
-        parts.iter().flat_map(|client| client[round][key].iter().cloned()).collect()
-    };
-    (0..ROUNDS)
-        .flat_map(|round| (0..KEYS).map(move |key| (round, key)))
-        .map(|(r, k)| all(r, k))
-        .collect()
-}
-
 #[test]
 fn histories_of_eight_connections_on_three_keys_are_linearizable() {
-    assert_all_linearizable(&server());
+    assert_all_linearizable(&[&server()], ROUNDS);
 }
 
 #[test]
 fn histories_on_two_and_three_replicas_are_linearizable() {
     for replicas in [2, 3] {
-        assert_all_linearizable(&replicated(replicas));
+        assert_all_linearizable(&[&replicated(replicas)], ROUNDS);
     }
-}
-
-fn assert_all_linearizable(server: &Server) {
-    let histories = record(server, 1);
-    assert_eq!(histories.len(), ROUNDS * KEYS);
-    for (number, history) in histories.iter().enumerate() {
-        assert_eq!(history.len(), CLIENTS * OPERATIONS);
-        assert_linearizable(history, &format!("round {}, key {}", number / KEYS, number % KEYS));
-    }
-    // Without overlap nothing was tested.
-    let overlaps = |history: &History| {
-        history.iter().any(|one| {
-            let ends = one.returned.unwrap_or(u64::MAX);
-            history.iter().any(|two| one.called < two.called && two.called < ends)
-        })
-    };
-    let overlapping = histories.iter().filter(|history| overlaps(history)).count();
-    assert!(overlapping * 2 > histories.len(), "only {overlapping} histories overlap");
 }
 
 #[test]
 fn a_value_that_nobody_wrote_fails_the_check() {
     let server = server();
-    let mut histories = record(&server, 1_000_000);
+    let mut histories = record(&[&server], ROUNDS, 1_000_000);
     let history = histories.first_mut().expect("there are rounds");
     assert_linearizable(history, "as recorded");
     let read = history.iter_mut().find(|call| call.op.0 == Get).expect("a quarter of all is GET");
-    read.op.1 = Reply::bulk("nobody");
-    assert!(check(&StringKey, None, history, STEPS_MAX).is_err());
+    read.op.1 = Some(Reply::bulk("nobody"));
+    assert!(!is_linearizable(history));
 }
 
 /// Runs `work(client, index)` on all connections at once.

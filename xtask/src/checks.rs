@@ -36,7 +36,9 @@ pub(crate) fn build_programs() -> Result<(), String> {
 
 /// Builds what the benchmark runs, as users build it.
 pub(crate) fn build_for_speed() -> Result<(), String> {
-    cargo(&["build", "--release", "--package", "gateway", "--package", "tests", "--bins"]).run()
+    cargo(&["build", "--release", "--package", "gateway", "--package", "mnd"])
+        .args(&["--package", "tests", "--bins"])
+        .run()
 }
 
 pub(crate) fn lints() -> Result<(), String> {

@@ -25,6 +25,8 @@ Development commands
   cargo xtask bench [OPTIONS]       speed against redis-server; --help explains
   cargo xtask fuzz [--seconds N]    malformed requests; 600 s by default
   cargo xtask soak [--minutes N]    memory under random overwriting; 30 by default
+  cargo xtask restarts [OPTIONS]    gateways that come, go and are killed on one pool,
+                                    and its memory; --help explains
   cargo xtask sim [--histories N] [--seed S]
                                     simulated histories, 100,000 by default
   cargo xtask rdma [--minutes N]    virtual machines with Soft-RoCE: mixed load for 5
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         ["soak", ref rest @ ..] => {
             long(rest, "soak", "--minutes", 30, |o, n| o.soak_seconds = n * 60)
         }
+        ["restarts", ..] => restarts(&arguments[1..]),
         ["rdma", ref rest @ ..] => {
             long(rest, "rdma", "--minutes", 5, |o, n| o.rdma_seconds = n * 60)
         }
@@ -141,6 +144,13 @@ fn sim(rest: &[&str]) -> Result<ExitCode, String> {
 fn bench(arguments: &[String]) -> Result<ExitCode, String> {
     checks::build_for_speed()?;
     run::program(&run::built("release", "bench")?, run::HOUR).args(arguments).run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the course of the memory.
+fn restarts(arguments: &[String]) -> Result<ExitCode, String> {
+    checks::build_programs()?;
+    run::program(&run::built(checks::PROFILE, "restarts")?, run::HOUR).args(arguments).run()?;
     Ok(ExitCode::SUCCESS)
 }
 

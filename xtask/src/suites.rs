@@ -105,6 +105,11 @@ pub(crate) const ALL: &[Suite] = &[
         run: |options| test_target("linearizability", options),
     },
     Suite {
+        name: "gateways",
+        about: "several gateways on one pool, some of them killed",
+        run: |options| test_target("gateways", options),
+    },
+    Suite {
         name: "drain",
         about: "SIGTERM amid pipelined traffic",
         run: |options| test_target("drain", options),
@@ -171,7 +176,7 @@ pub(crate) fn list() -> String {
 
 /// Names of the integration tests that are suites, as flags for cargo.
 pub(crate) fn test_targets() -> Vec<&'static str> {
-    ["resp", "redis_tools", "sdk", "linearizability", "drain", "oom", "pool", "rdma"]
+    ["resp", "redis_tools", "sdk", "linearizability", "gateways", "drain", "oom", "pool", "rdma"]
         .into_iter()
         .flat_map(|name| ["--test", name])
         .collect()

@@ -24,7 +24,7 @@ pub(super) fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are in order")
 }
 
-/// Connections to one server.
+/// Connections to one server, or to several of one keyspace.
 pub struct Generator<'a> {
     keys: &'a Keys,
     epoll: OwnedFd,
@@ -58,11 +58,11 @@ pub struct Window {
 }
 
 impl<'a> Generator<'a> {
-    /// Opens `count` connections.
-    pub fn connect(address: SocketAddr, count: usize, keys: &'a Keys) -> io::Result<Self> {
+    /// Opens `count` connections, dealt out to the addresses in turn.
+    pub fn connect(addresses: &[SocketAddr], count: usize, keys: &'a Keys) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut connections = Vec::with_capacity(count);
-        for index in 0..count {
+        for (index, address) in addresses.iter().cycle().take(count).enumerate() {
             let stream = TcpStream::connect(address)?;
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;

@@ -198,7 +198,7 @@ pub fn json(baseline: &str, ours: &str, comparisons: &[Comparison]) -> String {
     )
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len() % 2 == 1 {

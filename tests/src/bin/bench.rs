@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use tests::bench::{Comparison, Generator, Keys, Sample, Workload, json, row, table_head};
+use tests::bench::{
+    Comparison, Cores, Gateways, Generator, Keys, Sample, Workload, json, row, table_head,
+};
 use tests::process;
 use tests::server::{Flavour, Options, Server};
 
@@ -45,6 +47,13 @@ struct Arguments {
     /// Pool of our gateway in MiB.
     #[arg(long, default_value_t = 6144)]
     memory_mib: u64,
+    /// Instead of comparing with another server, compare pools with so many gateways
+    /// each, as in 1,2: what the first costs sets the measure.
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', num_args = 1..)]
+    gateways: Vec<usize>,
+    /// How those gateways reach their memory: shm or tcp.
+    #[arg(long, default_value = "shm", value_parser = ["shm", "tcp"])]
+    fabric: String,
     /// A flag for our gateway; may be given several times.
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     gateway_flag: Vec<String>,
@@ -66,6 +75,9 @@ fn main() -> ExitCode {
 
 /// Runs all rows; false if a gate was missed.
 fn run(arguments: &Arguments) -> Result<bool, String> {
+    if !arguments.gateways.is_empty() {
+        return run_gateways(arguments);
+    }
     for flavour in [arguments.baseline, arguments.ours] {
         if !flavour.is_installed() {
             return Err(format!("{} is not installed or not built", flavour.name()));
@@ -113,6 +125,37 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     Ok(comparisons.iter().all(Comparison::passes))
 }
 
+fn run_gateways(arguments: &Arguments) -> Result<bool, String> {
+    let rows = if arguments.only.is_empty() {
+        ["get:64:16", "set:64:16"].map(Workload::parse).into_iter().collect::<Result<_, _>>()?
+    } else {
+        arguments.only.clone()
+    };
+    let window = Duration::try_from_secs_f64(arguments.seconds)
+        .map_err(|error| format!("--seconds: {error}"))?;
+    let cores = Cores::choose()?;
+    println!(
+        "{} keys, {} connections, one worker a gateway, {} windows of {} s a pool in turns, {}, \
+         {cores}\n",
+        arguments.keys,
+        arguments.connections,
+        arguments.windows,
+        arguments.seconds,
+        arguments.fabric,
+    );
+    let keys = Keys::new(arguments.keys);
+    Gateways {
+        counts: &arguments.gateways,
+        fabric: if arguments.fabric == "tcp" { "tcp" } else { "shm" },
+        memory_mib: arguments.memory_mib,
+        connections: arguments.connections,
+        windows: arguments.windows,
+        window,
+        flags: &arguments.gateway_flag,
+    }
+    .run(&rows, &keys, &cores)
+}
+
 /// Both servers with all keys in place.
 struct Pair<'a> {
     baseline: Side<'a>,
@@ -142,8 +185,9 @@ impl<'a> Pair<'a> {
             };
             let server = Server::start(flavour, &options);
             cores.generator()?;
-            let mut generator = Generator::connect(server.address(), arguments.connections, keys)
-                .map_err(|error| format!("{}: {error}", flavour.name()))?;
+            let mut generator =
+                Generator::connect(&[server.address()], arguments.connections, keys)
+                    .map_err(|error| format!("{}: {error}", flavour.name()))?;
             generator.load(value_bytes).map_err(|error| format!("{}: {error}", flavour.name()))?;
             Ok(Side { generator, server })
         };
@@ -194,50 +238,4 @@ impl Side<'_> {
             server_waiting: Duration::from_nanos(after.waiting_ns - before.waiting_ns),
         })
     }
-}
-
-/// Who runs where.
-enum Cores {
-    Apart { server: usize, generator: usize },
-    Shared,
-}
-
-impl Cores {
-    fn choose() -> Result<Self, String> {
-        let allowed = process::allowed_cores().map_err(|error| error.to_string())?;
-        match allowed[..] {
-            [server, .., generator] => Ok(Self::Apart { server, generator }),
-            _ => Ok(Self::Shared),
-        }
-    }
-
-    /// What is started from now on runs on the server's core.
-    fn server(&self) -> Result<(), String> {
-        match self {
-            Self::Apart { server, .. } => pin(*server),
-            Self::Shared => Ok(()),
-        }
-    }
-
-    fn generator(&self) -> Result<(), String> {
-        match self {
-            Self::Apart { generator, .. } => pin(*generator),
-            Self::Shared => Ok(()),
-        }
-    }
-}
-
-impl std::fmt::Display for Cores {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Apart { server, generator } => {
-                write!(f, "servers on core {server}, generator on core {generator}")
-            }
-            Self::Shared => write!(f, "all on ONE core: latencies mean nothing here"),
-        }
-    }
-}
-
-fn pin(core: usize) -> Result<(), String> {
-    process::pin(&[core]).map_err(|error| format!("cannot run on core {core}: {error}"))
 }
