@@ -241,6 +241,7 @@ pub(crate) fn refuse(reply: &mut Reply, error: Error) {
         Error::NodeDown { .. } => reply.error_fmt(format_args!(
             "ERR {error}; a write may or may not have been applied, read before trying again"
         )),
+        Error::Stalled => reply.error_fmt(format_args!("TRYAGAIN {error}")),
         Error::Conflict { .. } => reply.error_fmt(format_args!(
             "ERR {error}; a write may have been applied, read before trying again"
         )),

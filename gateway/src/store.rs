@@ -164,6 +164,16 @@ impl Pool {
                 sum(|s| s.full.get()),
             ),
             counter(
+                "fusee_clients_recovered_total",
+                "Clients that died and whose memory this gateway has recovered.",
+                sum(|s| s.recovered.get()),
+            ),
+            counter(
+                "fusee_debts_freed_total",
+                "Objects freed that clients had owed when they died.",
+                sum(|s| s.debts.get()),
+            ),
+            counter(
                 "fusee_keys_expired_total",
                 "Keys removed because their time had come.",
                 sum(|s| s.expired.get()),

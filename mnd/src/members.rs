@@ -18,13 +18,16 @@ pub struct Members {
     present: HashMap<u32, u32>,
     /// Those who have died, and who recovers their memory.
     expelled: BTreeMap<u32, Option<u32>>,
+    /// The one that was given last to be recovered.
+    turn: u32,
 }
 
 impl Members {
     /// Of a new pool: nobody.
     pub fn new(params: PoolParams) -> Self {
         let (left, present) = (BinaryHeap::new(), HashMap::new());
-        Self { params, last: 0, last_index: 0, left, present, expelled: BTreeMap::new() }
+        let expelled = BTreeMap::new();
+        Self { params, last: 0, last_index: 0, left, present, expelled, turn: 0 }
     }
 
     /// Somebody wants to be a client.
@@ -81,16 +84,17 @@ impl Members {
         Answer { changes, response: Response::Done }
     }
 
-    /// A client asks for one to recover.
+    /// A client asks for one to recover. It gets all that are nobody else's in
+    /// turn: what is in the way of one recovery may be another's to finish.
     pub fn recover(&mut self, client: u32) -> Answer {
         if !self.present.contains_key(&client) {
             return Answer::refused(Refusal::NotOwner);
         }
-        let (mine, anybodys) = (Some(client), None);
-        let waiting = [mine, anybodys].into_iter().find_map(|recoverer| {
-            self.expelled.iter().find(|(_, of)| **of == recoverer).map(|(&expelled, _)| expelled)
-        });
-        let Some(expelled) = waiting else { return Answer::plain(Response::Done) };
+        let waiting = |expelled: &(&u32, &Option<u32>)| expelled.1.is_none_or(|of| of == client);
+        let next = self.expelled.range(self.turn + 1..).find(waiting);
+        let next = next.or_else(|| self.expelled.iter().find(waiting));
+        let Some((&expelled, _)) = next else { return Answer::plain(Response::Done) };
+        self.turn = expelled;
         self.expelled.insert(expelled, Some(client));
         let changes = vec![self.count_expelled()];
         Answer { changes, response: Response::Expelled { client: expelled } }
@@ -181,14 +185,16 @@ mod tests {
 
         let to = |client| Response::Expelled { client };
         assert_eq!(members.recover(a).response, to(c));
-        assert_eq!(members.recover(a).response, to(c), "until it is done");
         let other = members.recover(b);
         assert_eq!(other.response, to(d));
         assert_eq!(other.changes, [Change::Expelled { count: 0 }]);
+        assert_eq!(members.recover(a).response, to(c), "until it is done");
 
         assert!(members.expel(a).changes.contains(&Change::Expelled { count: 2 }));
-        assert_eq!(members.recover(b).response, to(d), "its own first");
-        assert_eq!(members.leave(d).changes, [Change::Expelled { count: 2 }]);
+        for dead in [d, a, c] {
+            assert_eq!(members.recover(b).response, to(dead), "each in turn");
+        }
+        assert_eq!(members.leave(d).changes, [Change::Expelled { count: 0 }]);
         for dead in [a, c] {
             assert_eq!(members.recover(b).response, to(dead));
             assert_eq!(members.leave(dead).response, Response::Done);

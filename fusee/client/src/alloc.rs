@@ -137,10 +137,10 @@ impl Allocator {
     pub(crate) fn add_block(&mut self, block: Block) -> Option<Address> {
         let class = block.layout.class;
         let (address, free) = (block.address, block.free_count());
+        let used = block.with_tag(Tag::InUse).count() as u64;
         let ordinal = self.ordinal(address).expect("memory nodes give out blocks of the pool");
         assert!(self.own[ordinal] == NOT_OWN, "a block is given out once");
-        let in_use = u64::from(block.layout.objects - free) * class.bytes() as u64;
-        self.bytes_in_use += in_use;
+        self.bytes_in_use += used * class.bytes() as u64;
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.blocks[index as usize] = Some(block);
@@ -211,6 +211,17 @@ impl Allocator {
         self.bytes_in_use
     }
 
+    /// The objects of the own block at a position that were freed before it was.
+    pub(crate) fn in_grace(&self, address: Address) -> Vec<ObjectRef> {
+        let Some(&position) = self.ordinal(address).and_then(|ordinal| self.own.get(ordinal))
+        else {
+            return Vec::new();
+        };
+        let block = self.block_at(position as usize);
+        let numbers = block.into_iter().flat_map(|block| block.with_tag(Tag::Grace));
+        numbers.map(|number| ObjectRef { block: position, number }).collect()
+    }
+
     /// How many blocks are own.
     pub(crate) fn block_count(&self) -> usize {
         self.blocks.len() - self.vacant.len()
@@ -274,19 +285,21 @@ impl Allocator {
 
     /// Every own block with the state of its objects.
     pub(crate) fn audit(&self) -> Vec<BlockAudit> {
-        let state = |block: &Block, number| match block.tag(number) {
+        self.blocks.iter().flatten().map(BlockAudit::of).collect()
+    }
+}
+
+impl BlockAudit {
+    pub(crate) fn of(block: &Block) -> Self {
+        let state = |number| match block.tag(number) {
             Tag::Free => ObjectState::Free,
             Tag::InUse => ObjectState::InUse(block.generation(number)),
             Tag::Grace => ObjectState::Grace(block.generation(number)),
         };
-        self.blocks
-            .iter()
-            .flatten()
-            .map(|block| BlockAudit {
-                address: block.address,
-                layout: block.layout,
-                objects: (0..block.layout.objects).map(|n| state(block, n)).collect(),
-            })
-            .collect()
+        Self {
+            address: block.address,
+            layout: block.layout,
+            objects: (0..block.layout.objects).map(state).collect(),
+        }
     }
 }

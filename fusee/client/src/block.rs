@@ -1,6 +1,6 @@
 //! A block that this client owns: which of its objects are free.
 
-use fusee_layout::{Address, BlockLayout, FREE_MAP_NONE, Slot};
+use fusee_layout::{Address, BlockLayout, FREE_MAP_NONE, Room, Slot};
 
 /// What an own object is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +14,20 @@ pub(crate) enum Tag {
     Grace = 2,
 }
 
+/// What a block of so many objects has to give, of which so many are in use and
+/// so many were never used.
+pub(crate) fn room(objects: u32, used: u32, unused: u32) -> Room {
+    if unused > 0 {
+        Room::Unused
+    } else if (objects - used) * ROOM_SHARE >= objects {
+        Room::Freed
+    } else {
+        Room::Unknown
+    }
+}
+
+/// With one object in so many freed, a block is worth the READ of all of it.
+const ROOM_SHARE: u32 = 8;
 /// Objects that are looked at together.
 const STRIDE: usize = 64;
 const TAG_SHIFT: u32 = 6;
@@ -59,7 +73,7 @@ impl Block {
 
     /// A block of an earlier owner: `generations` are the bytes in its objects,
     /// `free_map` what was freed. An object that is neither unused nor freed is
-    /// in use.
+    /// in use; of one that was freed somebody may still hold the address.
     pub(crate) fn adopted(
         address: Address,
         layout: BlockLayout,
@@ -70,16 +84,31 @@ impl Block {
         for number in 0..layout.objects {
             let at = number as usize;
             let generation = generations[at] & GENERATION;
-            if generation != FREE_MAP_NONE && free_map[at] != generation {
-                block.take(number);
-                block.states[at] = generation | (Tag::InUse as u8) << TAG_SHIFT;
-                // Whether it ends some day is found out when it is visited.
-                block.set_expiring(number, true);
-            } else {
-                block.states[at] = generation;
+            if generation == FREE_MAP_NONE {
+                continue;
             }
+            block.take(number);
+            let tag = if free_map[at] == generation { Tag::Grace } else { Tag::InUse };
+            block.states[at] = generation | (tag as u8) << TAG_SHIFT;
+            // Whether it ends some day is found out when it is visited.
+            block.set_expiring(number, tag == Tag::InUse);
         }
         block
+    }
+
+    /// The objects that are what `tag` says.
+    pub(crate) fn with_tag(&self, tag: Tag) -> impl Iterator<Item = u32> + '_ {
+        (0..self.layout.objects).filter(move |&number| self.tag(number) == tag)
+    }
+
+    /// What the block has to give to its next owner.
+    pub(crate) fn room(&self) -> Room {
+        let (mut unused, mut used) = (0, 0);
+        for number in 0..self.layout.objects {
+            unused += u32::from(self.generation(number) == FREE_MAP_NONE);
+            used += u32::from(self.tag(number) == Tag::InUse);
+        }
+        room(self.layout.objects, used, unused)
     }
 
     pub(crate) fn tag(&self, number: u32) -> Tag {
@@ -268,10 +297,12 @@ mod tests {
         (generations[1], free_map[1]) = (5, 4);
         (generations[2], free_map[2]) = (1, 0);
         let mut block = Block::adopted(fresh.address, fresh.layout, &generations, &free_map);
-        assert_eq!(block.tag(0), Tag::Free);
+        assert_eq!(block.tag(0), Tag::Grace, "somebody may hold its address");
         assert_eq!(block.tag(1), Tag::InUse);
         assert_eq!(block.tag(2), Tag::InUse);
-        assert_eq!(block.free_count() as usize, objects - 2);
+        assert_eq!(block.free_count() as usize, objects - 3);
+        assert_eq!(block.room(), Room::Unused);
+        block.leave_grace(0);
         assert_eq!(block.expiring_from(0).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(block.expiring_from(2).collect::<Vec<_>>(), [2]);
         block.take(0);

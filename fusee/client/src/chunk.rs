@@ -1,5 +1,6 @@
-//! Values too large for one object: chunks, each an ordinary object without a
-//! key, written before the root that lists them and freed after it.
+//! Values too large for one object: chunks, each an ordinary object under the
+//! key's hash, written before the root that lists them and freed before it, so
+//! that whoever finds a root that is not freed can still free its chunks.
 //!
 //! ```text
 //! root body:  | length of the value, 8 bytes | word of chunk 0 | word of chunk 1 | ...
@@ -9,7 +10,9 @@ use crate::draft::Content;
 use crate::store::Store;
 use crate::{Env, Error, Key, Kind};
 use fusee_fabric::Fabric;
-use fusee_layout::{KeyHash, Opcode, Slot, Unverified, VALUE_BYTES_MAX, object_bytes};
+use fusee_layout::{
+    CHUNK_KEY_BYTES, KeyHash, Opcode, Slot, Unverified, VALUE_BYTES_MAX, object_bytes,
+};
 
 /// Chunks that one batch carries: a few MB at a time, so that a large value
 /// needs no second copy of itself.
@@ -22,8 +25,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
     }
 
     /// Writes the chunks of a value that no single object can hold and returns
-    /// the body of their root; `None` for a value that needs none. 1 round trip
-    /// per few MB.
+    /// the body of their root; `None` for a value that needs none. The operation
+    /// is pinned, and stays so while it has chunks that no slot leads to. 1 round
+    /// trip per few MB.
     pub(crate) async fn write_chunks(
         &self,
         key: Key<'_>,
@@ -38,7 +42,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         body.extend_from_slice(&(value.len() as u64).to_le_bytes());
         let chunks: Vec<&[u8]> = value.chunks(chunk_bytes).collect();
         for group in chunks.chunks(CHUNKS_PER_BATCH) {
-            if let Err(error) = self.write_group(key.database, group, &mut body).await {
+            if let Err(error) = self.write_group(key, group, &mut body).await {
                 self.drop_chunks(Some(&body));
                 return Err(error);
             }
@@ -48,24 +52,30 @@ impl<F: Fabric, E: Env> Store<F, E> {
 
     async fn write_group(
         &self,
-        database: u8,
+        key: Key<'_>,
         group: &[&[u8]],
         body: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let mut batch = self.fabric.batch();
+        let name = self.hash(key).word().to_le_bytes();
+        const _: () = assert!(CHUNK_KEY_BYTES == size_of::<u64>());
         for chunk in group {
             let content = Content {
                 opcode: Opcode::Chunk,
-                key: Key { database, name: &[] },
+                key: Key { database: key.database, name: &name },
                 body: chunk,
                 kind: Kind::String,
                 expires_at_ms: None,
                 chunked: false,
+                over: None,
             };
             let made = self.draft(&mut batch, KeyHash::from_word(0), &content).await;
             let (draft, span) = match made {
                 Ok(made) => made,
                 Err(error) => {
+                    // Those before it are going to be freed under generations
+                    // that have to be in memory, too.
+                    let batch = self.fabric.run(batch).await;
                     self.fabric.recycle(batch);
                     return Err(error);
                 }

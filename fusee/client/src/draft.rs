@@ -6,7 +6,7 @@ use crate::{Env, Error, Key, Kind};
 use fusee_fabric::{Batch, Fabric, Span, Ticket};
 use fusee_layout::{
     Class, KEY_BYTES_MAX, KeyHash, LogEntry, Meta, Opcode, RECORD_BYTES, Slot, VALUE_BYTES_MAX,
-    object_bytes, write_object,
+    commit_record, object_bytes, write_object,
 };
 
 /// What goes into an object.
@@ -19,6 +19,9 @@ pub(crate) struct Content<'a> {
     pub(crate) kind: Kind,
     pub(crate) expires_at_ms: Option<u64>,
     pub(crate) chunked: bool,
+    /// The word that the write is going to replace, as far as it is known, where
+    /// there is no commit record that tells it later (r = 1).
+    pub(crate) over: Option<Slot>,
 }
 
 impl<'a> Content<'a> {
@@ -37,6 +40,7 @@ impl<'a> Content<'a> {
             kind: Kind::String,
             expires_at_ms: None,
             chunked: false,
+            over: None,
         }
     }
 }
@@ -47,6 +51,8 @@ pub(crate) struct Draft {
     /// Its live word.
     pub(crate) word: Slot,
     pub(crate) opcode: Opcode,
+    /// The word that it says it replaces (r = 1).
+    pub(crate) over: Option<Slot>,
     /// Its first bytes, for the commit record.
     pub(crate) first: [u8; RECORD_BYTES],
 }
@@ -86,7 +92,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
     }
 
     /// Allocates an object and stages its content in `batch`, without posting
-    /// it. May ask a memory node for a block.
+    /// it. May ask a memory node for a block. The operation is pinned, and stays
+    /// so while it has an object that no slot leads to: recovery takes one that
+    /// outlasts the grace period for garbage.
     pub(crate) async fn draft(
         &self,
         batch: &mut Batch,
@@ -126,7 +134,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let span = batch.stage(content.object_bytes());
         let staged = batch.staged(span);
         let log = LogEntry {
-            committed_over: None,
+            committed_over: content.over.map(Slot::word),
             next: allocated.next,
             prev: allocated.prev,
             opcode: content.opcode,
@@ -143,6 +151,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let draft = Draft {
             word: allocated.slot(hash.fingerprint()),
             opcode: content.opcode,
+            over: content.over,
             first: staged[..RECORD_BYTES].try_into().expect("an object is longer than its record"),
         };
         (draft, span)
@@ -159,10 +168,37 @@ impl<F: Fabric, E: Env> Store<F, E> {
         first
     }
 
+    /// Where r = 1 nothing but the object itself can tell recovery which object
+    /// was replaced and is to be freed: it says so before the slot moves.
+    pub(crate) fn intends(&self, over: Option<Slot>) -> Option<Slot> {
+        over.filter(|_| self.replicas() == 1)
+    }
+
+    /// What a write of this key is most likely going to replace (r = 1).
+    pub(crate) fn guess(&self, hash: KeyHash) -> Option<Slot> {
+        if self.replicas() > 1 {
+            return None;
+        }
+        self.cache.borrow().peek(hash).map(|cached| cached.word)
+    }
+
+    /// Posts what a written draft says it is going to replace, if that was not
+    /// what it said.
+    pub(crate) fn post_intent(&self, batch: &mut Batch, draft: &mut Draft, over: Slot) {
+        if self.replicas() == 1 && draft.over != Some(over) {
+            let span = batch.stage(RECORD_BYTES);
+            batch.staged(span).copy_from_slice(&commit_record(draft.first, over.word()));
+            batch.write(self.primary(draft.word.address()), span);
+            draft.over = Some(over);
+        }
+    }
+
     /// An object of a class, from the own lists or a new block. A delete may
     /// use the pool's reserve.
     pub(crate) async fn allocate(&self, class: Class, delete: bool) -> Result<Allocated, Error> {
-        loop {
+        // An orphan may have nothing that can be used before its grace is over.
+        // It takes two objects, one of them to be the next.
+        for fresh in [false, true, true] {
             let allocated = self.alloc.borrow_mut().allocate(class);
             if let Some(allocated) = allocated {
                 self.stats.allocated.add(1);
@@ -170,11 +206,12 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 self.fabric.prefetch(self.primary(allocated.next), class.bytes());
                 return Ok(allocated);
             }
-            match self.acquire_block(class, false).await {
+            match self.acquire_block(class, false, fresh).await {
                 Ok(()) => {}
-                Err(Error::Full) if delete => self.acquire_block(class, true).await?,
+                Err(Error::Full) if delete => self.acquire_block(class, true, fresh).await?,
                 Err(error) => return Err(error),
             }
         }
+        self.alloc.borrow_mut().allocate(class).ok_or(Error::Full)
     }
 }

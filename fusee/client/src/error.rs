@@ -39,6 +39,13 @@ pub enum Error {
         /// How often it was started.
         attempts: u32,
     },
+    /// The only slot left for the key is held by an insert of a client that does
+    /// not go on, and that only its recovery can finish. Nothing was applied.
+    #[error(
+        "the last slot for the key is held by a client that has stopped: try again when the \
+         memory nodes have expelled it, or create the pool with a larger index share"
+    )]
+    Stalled,
     /// What memory holds contradicts the layout; the pool needs repair.
     #[error("memory of the pool is not as it should be: {what}")]
     Corrupt {

@@ -6,6 +6,7 @@
 //! has none. Memory comes from `alloc.rs` and returns through `reclaim.rs`.
 #![forbid(unsafe_code)]
 
+mod adopt;
 mod alloc;
 mod block;
 mod cache;
@@ -15,11 +16,14 @@ mod entry;
 mod env;
 mod epoch;
 mod error;
+mod head;
 mod help;
 mod index;
 mod maintain;
+mod patrol;
 mod read;
 mod reclaim;
+mod recover;
 mod round;
 pub mod rules;
 mod scan;
@@ -27,8 +31,11 @@ mod seek;
 mod series;
 mod single;
 mod snapshot;
+mod standing;
 mod stats;
 mod store;
+mod survey;
+mod suspect;
 mod sweep;
 mod update;
 mod write;

@@ -15,7 +15,7 @@ const SWEEP_PER_TICK: usize = 64;
 
 impl<F: Fabric, E: Env> Store<F, E> {
     /// Does what is due in the background: frees, the quiescent counter,
-    /// reclamation, expiry. Returns when to call again. Some round trips, none
+    /// reclamation, expiry, the memory of those who died. Returns when to call again. Some round trips, none
     /// of which an operation waits for.
     ///
     /// # Errors
@@ -31,7 +31,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
         // Not alone: in a full pool a removal may have to reclaim by itself.
         let expired = self.sweep(SWEEP_PER_TICK).await?;
-        let busy = expired > 0 || self.reclaimer.borrow().is_busy();
+        let recovers = self.recover().await?;
+        self.patrol().await?;
+        let busy = expired > 0 || recovers || self.reclaimer.borrow().is_busy();
         Ok(if busy { BUSY } else { IDLE })
     }
 }

@@ -3,19 +3,23 @@
 //! A freed object is noted; batches of notes become WRITEs of the free map at
 //! all replicas, one byte per object. The block's owner, often the same client,
 //! finds the byte, lets the grace period pass (see `epoch.rs`) and hands the
-//! object out again. Blocks without objects go back to their memory node.
+//! object out again. Blocks without objects go back to their memory node
+//! (`adopt.rs`).
+//!
+//! What an operation frees is in the free maps before this client publishes the
+//! counter that says that the operation has ended. So an object that is in use,
+//! that no slot leads to and that is still not freed after a grace period is one
+//! that somebody owed when he died: `recover.rs` goes by that.
 
 use crate::alloc::{Allocator, ObjectRef};
 use crate::block::Block;
+use crate::chunk;
 use crate::draft::Draft;
 use crate::epoch::GRACE;
 use crate::store::Store;
 use crate::{Env, Error};
 use fusee_fabric::Fabric;
-use fusee_layout::message::{Request, Response};
-use fusee_layout::{
-    Address, Class, Geometry, Member, NodeAddress, OPCODE_AT, Opcode, Slot, Unverified,
-};
+use fusee_layout::{Address, Geometry, Member, NodeAddress, OPCODE_AT, Opcode, Slot, Unverified};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -59,6 +63,14 @@ struct Waiting {
     since: Rc<[Counter]>,
 }
 
+/// An own block without objects in use, of which somebody may hold addresses. It
+/// is not allocated from any more.
+#[derive(Debug)]
+pub(crate) struct Retiring {
+    pub(crate) block: Block,
+    since: Option<Rc<[Counter]>>,
+}
+
 /// What is between use and reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Reclaimer {
@@ -66,6 +78,9 @@ pub(crate) struct Reclaimer {
     /// Own objects whose grace period has not begun yet.
     unstamped: Vec<ObjectRef>,
     waiting: VecDeque<Waiting>,
+    retiring: Vec<Retiring>,
+    /// Own blocks of which nobody holds anything: to be given back.
+    pub(crate) retired: Vec<Address>,
     /// Entries of the client table that are known to be in use.
     members: u32,
     /// Where the next free map is read.
@@ -78,7 +93,26 @@ pub(crate) struct Reclaimer {
 impl Reclaimer {
     /// Is there anything to do for which a tick should come soon?
     pub(crate) fn is_busy(&self) -> bool {
-        !self.freed.is_empty() || !self.unstamped.is_empty() || !self.waiting.is_empty()
+        !self.freed.is_empty() || self.awaits_grace()
+    }
+
+    fn awaits_grace(&self) -> bool {
+        !self.unstamped.is_empty() || !self.waiting.is_empty() || !self.retiring.is_empty()
+    }
+
+    /// An own object was freed: its grace period begins with the next counters.
+    pub(crate) fn begin_grace(&mut self, object: ObjectRef) {
+        self.unstamped.push(object);
+    }
+
+    /// An own block goes back when its grace period is over.
+    pub(crate) fn retire(&mut self, block: Block) {
+        self.retiring.push(Retiring { block, since: None });
+    }
+
+    /// Own blocks that are on their way back.
+    pub(crate) fn retiring(&self) -> impl Iterator<Item = &Block> + '_ {
+        self.retiring.iter().map(|retiring| &retiring.block)
     }
 
     fn in_grace(&self) -> usize {
@@ -116,28 +150,45 @@ impl<F: Fabric, E: Env> Store<F, E> {
             if many.is_empty() {
                 return Ok(());
             }
-            if let Err(error) = self.free_chunks_of(&many).await {
-                self.reclaimer.borrow_mut().freed.extend(many);
+            let (mut roots, mut rest): (Vec<Freed>, Vec<Freed>) =
+                many.into_iter().partition(|freed| freed.chunked);
+            let written = async {
+                rest.extend(self.chunks_of(&roots).await?);
+                self.write_frees(&mut rest).await?;
+                // The roots come last: who finds one that is not freed can still
+                // free its chunks.
+                self.write_frees(&mut roots).await
+            };
+            if let Err(error) = written.await {
+                self.reclaimer.borrow_mut().freed.extend(rest.into_iter().chain(roots));
                 return Err(error);
             }
+        }
+    }
+
+    /// Writes frees to the free maps and takes those out of `many` that were
+    /// written. 1 round trip per batch.
+    async fn write_frees(&self, many: &mut Vec<Freed>) -> Result<(), Error> {
+        let (mut kept, mut failed) = (Vec::new(), None);
+        while !many.is_empty() {
+            let some = many.len().min(FREES_PER_BATCH);
             let mut batch = self.fabric.batch();
-            let mut ends = Vec::with_capacity(many.len());
-            for freed in &many {
+            let mut ends = Vec::with_capacity(some);
+            for freed in &many[..some] {
                 self.post_free(&mut batch, freed)?;
                 ends.push(batch.len());
             }
             let batch = self.fabric.run(batch).await;
-            let mut failed = None;
             let mut tickets = batch.tickets();
             let mut alloc = self.alloc.borrow_mut();
             let mut reclaimer = self.reclaimer.borrow_mut();
             let mut begin = 0;
-            for (freed, end) in many.iter().zip(ends) {
+            for (freed, end) in many.drain(..some).zip(ends) {
                 let count = end - std::mem::replace(&mut begin, end);
                 let done = tickets.by_ref().take(count).map(|ticket| batch.done(ticket));
                 if let Some(down) = done.fold(None, |failed, done| failed.or(done.err())) {
                     // It stays noted, for when the node or its successor is there.
-                    reclaimer.freed.push_back(*freed);
+                    kept.push(freed);
                     failed = Some(down);
                     continue;
                 }
@@ -151,25 +202,35 @@ impl<F: Fabric, E: Env> Store<F, E> {
             }
             drop((alloc, reclaimer));
             self.fabric.recycle(batch);
-            if let Some(down) = failed {
-                return Err(down.into());
-            }
         }
+        *many = kept;
+        failed.map_or(Ok(()), |down| Err(down.into()))
     }
 
-    /// Notes the chunks of what lists any.
-    async fn free_chunks_of(&self, many: &[Freed]) -> Result<(), Error> {
-        for freed in many.iter().filter(|f| f.chunked) {
+    /// Frees the objects of these words, which are known to be in use, to be of
+    /// their generation, and to be needed by nobody. 1 round trip per batch.
+    pub(crate) async fn free_words(&self, words: &[Slot]) -> Result<(), Error> {
+        let plain = |&word: &Slot| Freed { word: word.alive(), chunked: false, lost: None };
+        self.write_frees(&mut words.iter().map(plain).collect()).await
+    }
+
+    /// The chunks that these roots list.
+    async fn chunks_of(&self, roots: &[Freed]) -> Result<Vec<Freed>, Error> {
+        let mut listed = Vec::new();
+        for freed in roots {
             let mut batch = self.fabric.batch();
             let bytes = freed.word.class().bytes();
             let ticket = batch.read(self.primary(freed.word.address()), bytes);
             let batch = self.fabric.run(batch).await;
             let root = Unverified::new(batch.bytes(ticket)?).verify(freed.word);
             let root = root.ok_or(Error::Corrupt { what: "a root that was freed" })?;
-            self.drop_chunks(Some(root.body));
+            let (_, words) =
+                chunk::parse(root.body).ok_or(Error::Corrupt { what: "a list of chunks" })?;
+            let chunk = |word| Freed { word, chunked: false, lost: None };
+            listed.extend(words.flatten().map(chunk));
             self.fabric.recycle(batch);
         }
-        Ok(())
+        Ok(listed)
     }
 
     fn post_free(&self, batch: &mut fusee_fabric::Batch, freed: &Freed) -> Result<(), Error> {
@@ -193,8 +254,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// periods, free maps, empty blocks. A handful of round trips.
     pub(crate) async fn reclaim(&self) -> Result<(), Error> {
         // A node that is down keeps frees waiting, not the rest.
-        let flushed = self.flush_frees().await;
-        self.tick().await?;
+        let ticked = self.tick().await;
         let allocated = self.stats.allocated.get();
         let before = std::mem::replace(&mut self.reclaimer.borrow_mut().allocated, allocated);
         let maps = MAPS_PER_TICK + (allocated - before) / ALLOCATIONS_PER_MAP;
@@ -204,22 +264,26 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let alloc = self.alloc.borrow();
         self.stats.blocks.set(alloc.block_count() as u64);
         self.stats.bytes_in_use.set(alloc.bytes_in_use());
-        flushed
+        ticked
     }
 
-    /// Advances the own counter, if operations let it, and ends grace periods.
-    /// Up to 2 round trips. One at a time: a counter must not go back, and what
-    /// is freed while counters are being read must not get them as its stamp.
+    /// Writes the noted frees, advances the own counter, if operations let it, and
+    /// ends grace periods. One at a time: a counter must not go back, and what is
+    /// freed while counters are being read must not get them as its stamp.
     async fn tick(&self) -> Result<(), Error> {
-        if let Some(next) = self.epochs.next() {
+        // Asked before the frees are written: an operation that ends in between
+        // has freed what is written next time only.
+        let next = self.epochs.next();
+        let flushed = self.flush_frees().await;
+        if let Some(next) = next {
             self.publish(next).await?;
             self.epochs.enter(next);
         }
-        if self.reclaimer.borrow().in_grace() > 0 {
+        if self.reclaimer.borrow().awaits_grace() {
             let counters: Rc<[Counter]> = self.read_counters().await?.into();
             self.end_grace(&counters);
         }
-        Ok(())
+        flushed
     }
 
     /// Publishes the quiescent counter and the key counts. 1 round trip.
@@ -288,7 +352,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
     }
 
-    async fn read_counters(&self) -> Result<Vec<Counter>, Error> {
+    pub(crate) async fn read_counters(&self) -> Result<Vec<Counter>, Error> {
         let members = self.read_members(Member::TICK_BYTES).await?;
         Ok(members
             .into_iter()
@@ -311,6 +375,15 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 alloc.leave_grace(object);
             }
         }
+        let Reclaimer { retiring, retired, .. } = &mut *reclaimer;
+        retiring.retain_mut(|retiring| {
+            let since = retiring.since.get_or_insert_with(|| counters.clone());
+            let passed = all_passed(since, counters);
+            if passed {
+                retired.push(retiring.block.address);
+            }
+            !passed
+        });
         if !reclaimer.unstamped.is_empty() {
             let objects = std::mem::take(&mut reclaimer.unstamped);
             reclaimer.waiting.push_back(Waiting { objects, since: counters.clone() });
@@ -365,65 +438,6 @@ impl<F: Fabric, E: Env> Store<F, E> {
         Ok(())
     }
 
-    /// Gives blocks without objects back. 1 control request each.
-    async fn return_blocks(&self, all: bool) -> Result<(), Error> {
-        loop {
-            let empty = self.alloc.borrow_mut().remove_empty(all);
-            let Some(block) = empty else { return Ok(()) };
-            let node = self.primary(block).node;
-            let request = Request::Return { client: self.client, block };
-            match self.fabric.call(node, request).await? {
-                Response::Done => {}
-                _ => return Err(Error::Corrupt { what: "the answer to a block's return" }),
-            }
-        }
-    }
-
-    /// Takes over a block from a memory node.
-    pub(crate) async fn take_block(
-        &self,
-        address: Address,
-        class: Class,
-        adopted: bool,
-    ) -> Result<(), Error> {
-        const CORRUPT: Error = Error::Corrupt { what: "the address of a new block" };
-        if self.geometry.block_of(address).map(|(_, _, start)| start) != Some(address) {
-            return Err(CORRUPT);
-        }
-        let layout = *self.geometry.layout(class).ok_or(CORRUPT)?;
-        let block = if adopted {
-            let mut batch = self.fabric.batch();
-            let bytes = self.geometry.params.block_bytes as usize;
-            let ticket = batch.read(self.primary(address), bytes);
-            let batch = self.fabric.run(batch).await;
-            let bytes = batch.bytes(ticket)?;
-            let object = |number| (layout.object(address, number).get() - address.get()) as usize;
-            let generations: Vec<u8> = (0..layout.objects)
-                .map(|n| Unverified::new(&bytes[object(n)..]).generation().unwrap_or(0))
-                .collect();
-            let block = Block::adopted(address, layout, &generations, bytes);
-            self.fabric.recycle(batch);
-            block
-        } else {
-            Block::fresh(address, layout)
-        };
-        let head = self.alloc.borrow_mut().add_block(block);
-        if let Some(head) = head {
-            let mut batch = self.fabric.batch();
-            let span = batch.stage(8);
-            batch.staged(span).copy_from_slice(&head.get().to_le_bytes());
-            for at in self.member_entries(self.index) {
-                batch.write(at.plus(Member::head_at(class)), span);
-            }
-            let batch = self.fabric.run(batch).await;
-            for ticket in batch.tickets() {
-                batch.done(ticket)?;
-            }
-            self.fabric.recycle(batch);
-        }
-        Ok(())
-    }
-
     /// The pool is full: reclaims what can be, unless that was tried in vain a
     /// moment ago. True if there may be memory now.
     pub(crate) async fn hurry(&self) -> Result<bool, Error> {
@@ -454,7 +468,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.read_free_maps(usize::MAX).await?;
         for _ in 0..HURRY_ROUNDS {
             self.tick().await?;
-            if self.reclaimer.borrow().in_grace() == 0 || self.stats.reclaimed.get() > before {
+            if !self.reclaimer.borrow().awaits_grace() || self.stats.reclaimed.get() > before {
                 break;
             }
             self.env.sleep_us(HURRY_US).await;
@@ -491,7 +505,7 @@ impl<F, E> Store<F, E> {
 }
 
 /// Has every client that was there passed enough counters, or gone?
-fn all_passed(since: &[Counter], now: &[Counter]) -> bool {
+pub(crate) fn all_passed(since: &[Counter], now: &[Counter]) -> bool {
     since.iter().all(|then| {
         match now.iter().find(|c| c.index == then.index) {
             Some(c) if c.client == then.client => c.value >= then.value + GRACE,

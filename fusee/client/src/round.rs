@@ -1,7 +1,7 @@
 //! A round: one writer's attempt to move one slot from `old` to `new`.
 
-use crate::Key;
 use crate::index::{Place, View};
+use crate::{Error, Key};
 use fusee_layout::{Address, Opcode, RECORD_BYTES, Slot};
 
 /// What a writer brings to the slot.
@@ -17,10 +17,15 @@ pub(crate) struct Round<'a> {
     /// object that is written already.
     pub(crate) new: Slot,
     pub(crate) opcode: Opcode,
+    /// What the object says it replaces (r = 1).
+    pub(crate) over: Option<Slot>,
     /// The object's first bytes, for its commit record.
     pub(crate) first: [u8; RECORD_BYTES],
     /// For an insert: the key's buckets in the primary, read before.
     pub(crate) insert: Option<&'a View>,
+    /// Does recovery go on with it for a writer that has died? The view is then
+    /// younger than the first vote.
+    pub(crate) resumed: bool,
 }
 
 /// How a round ended.
@@ -51,7 +56,21 @@ pub(crate) struct Again {
     pub(crate) back_off: bool,
 }
 
+/// Times in a row that an insert meets another's that is stuck in the only slot
+/// left, each some half a millisecond, before it gives up: whoever left that
+/// behind is expelled and recovered in the meantime, or has to be.
+const STALLS_MAX: u32 = 2000;
+
 impl Again {
+    /// How often in a row it has been like this, or the error that says so.
+    pub(crate) fn stalls(self, before: u32) -> Result<u32, Error> {
+        match self.avoid {
+            Some(_) if before == STALLS_MAX => Err(Error::Stalled),
+            Some(_) => Ok(before + 1),
+            None => Ok(0),
+        }
+    }
+
     /// Start again without waiting.
     pub(crate) const fn at_once(offered: bool) -> Outcome {
         Outcome::Again(Self { offered, join: None, avoid: None, back_off: false })

@@ -53,6 +53,15 @@ pub(crate) struct Aim<'a> {
     /// For a delete: its record, to be written as soon as the key seems to be
     /// there, along with a READ that is due anyway.
     pub(crate) delete: Option<&'a mut Option<Draft>>,
+    /// For a SET: its draft, which is written or in the batch already.
+    pub(crate) draft: Option<&'a mut Draft>,
+}
+
+impl Aim<'_> {
+    /// The key alone, or the whole of what is there.
+    pub(crate) const fn read(whole: bool) -> Self {
+        Self { whole, delete: None, draft: None }
+    }
 }
 
 impl<F: Fabric, E: Env> Store<F, E> {
@@ -68,10 +77,11 @@ impl<F: Fabric, E: Env> Store<F, E> {
     ) -> Result<Sought, Error> {
         let lookup = self.cache.borrow().get(hash);
         if let Lookup::Hit(cached) = lookup {
-            self.post_delete(&mut batch, key, hash, &mut aim).await?;
+            self.post_delete(&mut batch, key, hash, &mut aim, Some(cached.word)).await?;
             let mut guess = Some(cached);
             for first in [true, false] {
                 let Some(cached) = guess else { break };
+                self.post_aim(&mut batch, &mut aim, cached.word);
                 let slot = batch.read(self.primary(cached.at), 8);
                 let object = self.read_candidate(&mut batch, key, cached.word, aim.whole);
                 batch = self.fabric.run(batch).await;
@@ -110,7 +120,15 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 return Ok(Sought { batch, place, view: Some(view), found: None });
             }
             batch.clear();
-            self.post_delete(&mut batch, key, hash, &mut aim).await?;
+            let only = {
+                let mut candidates = view.candidates(fingerprint);
+                let first = candidates.next().map(|(_, word)| word);
+                first.filter(|_| candidates.next().is_none())
+            };
+            self.post_delete(&mut batch, key, hash, &mut aim, only).await?;
+            if let Some(word) = only {
+                self.post_aim(&mut batch, &mut aim, word);
+            }
             let first = batch.len();
             for (_, word) in view.candidates(fingerprint) {
                 self.read_candidate(&mut batch, key, word, aim.whole);
@@ -162,16 +180,26 @@ impl<F: Fabric, E: Env> Store<F, E> {
         key: Key<'_>,
         hash: KeyHash,
         aim: &mut Aim<'_>,
+        over: Option<Slot>,
     ) -> Result<(), Error> {
         let Some(draft) = aim.delete.as_deref_mut() else { return Ok(()) };
         if draft.is_none() {
             let word = hash.word().to_le_bytes();
             let content = Content::of_delete(Opcode::Delete, key.database, &word);
+            let content = Content { over: self.intends(over), ..content };
             let (made, span) = self.draft(batch, hash, &content).await?;
             self.post_draft(batch, &made, span);
             *draft = Some(made);
         }
         Ok(())
+    }
+
+    /// Lets what is written for the aim say that it is going to replace `over`.
+    fn post_aim(&self, batch: &mut Batch, aim: &mut Aim<'_>, over: Slot) {
+        let record = aim.delete.as_deref_mut().and_then(Option::as_mut);
+        if let Some(draft) = record.or(aim.draft.as_deref_mut()) {
+            self.post_intent(batch, draft, over);
+        }
     }
 }
 

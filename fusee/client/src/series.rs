@@ -42,6 +42,7 @@ impl<'a> Setting<'a> {
             kind: Kind::String,
             expires_at_ms: self.expires_at_ms,
             chunked: false,
+            over: None,
         }
     }
 }
@@ -79,7 +80,12 @@ impl<F: Fabric, E: Env> Store<F, E> {
         for sets in sets.chunks(MEMBERS_MAX) {
             self.enter(sets, &mut members);
             let mut done = 0;
+            // Kept while members have objects that no slot leads to.
+            let mut pin = Some(self.epochs.pin());
             while done < sets.len() {
+                if members[done..].iter().all(|member| member.draft.is_none()) {
+                    drop(pin.replace(self.epochs.pin()));
+                }
                 let moved = self.advance_series(&sets[done..], &mut members[done..], |result| {
                     each(number, result);
                     number += 1;
@@ -88,8 +94,19 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 done += moved;
                 if moved == 0 {
                     let Member { hash, draft, .. } = &mut members[done];
-                    let set = self.set_from(*hash, &sets[done], draft.take());
-                    each(number, set.await);
+                    let (hash, draft) = (*hash, draft.take());
+                    let mut set = self.try_set(hash, &sets[done], draft, self.epochs.pin()).await;
+                    if set == Err(Error::Full) {
+                        // Nobody passes while the others hold objects.
+                        let others = members[done + 1..].iter_mut();
+                        let drafts = others.filter_map(|member| member.draft.take());
+                        drafts.for_each(|draft| self.release_lost(&draft));
+                        drop(pin.take());
+                        set = self
+                            .set(sets[done].key, sets[done].value, sets[done].expires_at_ms)
+                            .await;
+                    }
+                    each(number, set);
                     number += 1;
                     done += 1;
                 }
@@ -110,15 +127,13 @@ impl<F: Fabric, E: Env> Store<F, E> {
     }
 
     /// Does the first SETs whose slots are cached; returns how many. If none, the
-    /// first cannot be done like this.
+    /// first cannot be done like this. The caller is pinned.
     async fn advance_series(
         &self,
         sets: &[Setting<'_>],
         members: &mut [Member],
         mut each: impl FnMut(Result<(), Error>),
     ) -> usize {
-        // From here on it holds addresses that others may free.
-        let _pin = self.epochs.pin();
         let mut batch = self.fabric.batch();
         let posted = self.post_series(sets, members, &mut batch);
         if posted > 0 {
@@ -173,8 +188,11 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let lookup = self.cache.borrow().get(hash);
         let Lookup::Hit(cached) = lookup else { return None };
         let mut written = None;
-        if draft.is_none() {
-            let (made, span) = self.draft_at_once(batch, hash, &set.content())?;
+        if let Some(draft) = draft {
+            self.post_intent(batch, draft, cached.word);
+        } else {
+            let content = Content { over: self.intends(Some(cached.word)), ..set.content() };
+            let (made, span) = self.draft_at_once(batch, hash, &content)?;
             written = Some(self.post_draft(batch, &made, span));
             *draft = Some(made);
         }
@@ -227,7 +245,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
             new: mine.word,
             opcode: mine.opcode,
             first: mine.first,
+            over: mine.over,
             insert: None,
+            resumed: false,
         };
         let outcome = match self.run_round(&round).await {
             Ok(outcome) => outcome,

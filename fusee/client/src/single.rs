@@ -8,8 +8,8 @@ use crate::round::{Again, Outcome, Round};
 use crate::snapshot::slot;
 use crate::store::Store;
 use crate::{Env, Error};
-use fusee_fabric::Fabric;
-use fusee_layout::{Address, Slot};
+use fusee_fabric::{Batch, Fabric};
+use fusee_layout::{Address, RECORD_BYTES, Slot, commit_record};
 
 impl<F: Fabric, E: Env> Store<F, E> {
     /// Tries to move a slot without backups from `old` to `new`. 1 round trip
@@ -19,6 +19,10 @@ impl<F: Fabric, E: Env> Store<F, E> {
             return self.single_insert(round).await;
         }
         let mut batch = self.fabric.batch();
+        let unsaid = round.over != Some(round.old);
+        if unsaid {
+            batch = self.write_intent(round, batch).await?;
+        }
         let cas = batch.cas(self.primary(round.at), round.old.word(), round.new.word());
         self.count_key(&mut batch, round);
         let batch = self.fabric.run(batch).await;
@@ -31,7 +35,25 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.uncount_key(round);
         self.stats.lost.add(1);
         self.remember(round.place.hash, round.at, found);
-        Ok(Again::at_once(false))
+        // What the object says now is known here alone.
+        Ok(Again::at_once(unsaid))
+    }
+
+    /// The object says what it is going to replace before the slot moves, so that
+    /// recovery can free that. On the slot's own node the two keep their order in
+    /// one batch; on another it costs a round trip. Few come here: the word was
+    /// mostly known when the object was written, or when candidates were read.
+    async fn write_intent(&self, round: &Round<'_>, mut batch: Batch) -> Result<Batch, Error> {
+        let object = self.primary(round.new.address());
+        let span = batch.stage(RECORD_BYTES);
+        batch.staged(span).copy_from_slice(&commit_record(round.first, round.old.word()));
+        let written = batch.write(object, span);
+        if object.node != self.primary(round.at).node {
+            batch = self.fabric.run(batch).await;
+            batch.done(written)?;
+            batch.clear();
+        }
+        Ok(batch)
     }
 
     async fn single_insert(&self, round: &Round<'_>) -> Result<Outcome, Error> {

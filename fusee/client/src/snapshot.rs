@@ -51,7 +51,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
         if let Some(view) = round.insert {
             let check =
                 check.expect("an insert's word went to the first backup with a READ behind");
-            let duplicate = self.duplicate(round.key, round.at, (view, &check), true);
+            let known = !round.resumed;
+            let duplicate = self.duplicate(round.key, round.at, (view, &check), known);
             if let Some(at) = duplicate.await? {
                 return self.abandon(round, at).await;
             }

@@ -65,6 +65,10 @@ pub struct Stats {
     pub blocks: Count,
     /// Keys removed because their time had come.
     pub expired: Count,
+    /// Clients that died and whose memory this one has recovered.
+    pub recovered: Count,
+    /// Objects freed that clients had owed when they died.
+    pub debts: Count,
     /// Bytes of own objects that are in use, in whole size classes.
     pub bytes_in_use: Count,
     /// Allocations refused because the pool is full.

@@ -4,8 +4,10 @@ use crate::alloc::{Allocator, BlockAudit};
 use crate::cache::IndexCache;
 use crate::epoch::Epochs;
 use crate::index::{Directory, Place, PlaceRead, ReadError, View};
+use crate::patrol::Patrol;
 use crate::read::Scratch;
 use crate::reclaim::Reclaimer;
+use crate::recover::Recoverer;
 use crate::series::Member;
 use crate::stats::Stats;
 use crate::sweep::Sweep;
@@ -57,6 +59,8 @@ pub struct Store<F, E> {
     pub(crate) maintaining: Cell<bool>,
     /// Operations that wait for memory to come back.
     pub(crate) hurrying: Cell<u32>,
+    pub(crate) recovery: RefCell<Recoverer>,
+    pub(crate) patrol: RefCell<Patrol>,
     pub(crate) stats: Arc<Stats>,
 }
 
@@ -110,6 +114,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
             members: RefCell::default(),
             maintaining: Cell::new(false),
             hurrying: Cell::new(0),
+            recovery: RefCell::default(),
+            patrol: RefCell::default(),
             stats: Arc::default(),
             fabric,
             env,
@@ -128,13 +134,20 @@ impl<F: Fabric, E: Env> Store<F, E> {
     }
 
     /// Leaves the pool: the store's blocks become orphans for others to adopt.
-    /// Operations must have ended.
+    /// Operations and maintenance must have ended for good.
+    ///
+    /// # Errors
+    ///
+    /// If a memory node is down or memory is corrupt; trying again goes on.
     pub async fn leave(&self) -> Result<(), Error> {
         while self.maintaining.get() {
             self.env.sleep_us(1000).await;
         }
         let _alone = self.alone();
         self.flush_frees().await?;
+        // The memory nodes go by the key counts that are published.
+        self.publish(self.epochs.now()).await?;
+        self.offer_blocks().await?;
         for node in (0..self.geometry.params.nodes).rev() {
             self.fabric.call(node, Request::Leave { client: self.client }).await?;
         }
@@ -168,7 +181,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
 
     /// The store's blocks with the state of every object.
     pub fn audit(&self) -> Vec<BlockAudit> {
-        self.alloc.borrow().audit()
+        let mut audit = self.alloc.borrow().audit();
+        audit.extend(self.reclaimer.borrow().retiring().map(BlockAudit::of));
+        audit
     }
 
     /// Words that were freed but not yet marked so in memory.
@@ -245,12 +260,17 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// Gets a block of a class from some memory node, starting with another
     /// one each time. 1 control request per node asked; an adopted block costs
     /// a round trip more.
-    pub(crate) async fn acquire_block(&self, class: Class, reserve: bool) -> Result<(), Error> {
+    pub(crate) async fn acquire_block(
+        &self,
+        class: Class,
+        reserve: bool,
+        fresh: bool,
+    ) -> Result<(), Error> {
         let nodes = self.geometry.params.nodes;
         let first = self.next_node.get();
         self.next_node.set((first + 1) % nodes);
         for node in (0..nodes).map(|n| (first + n) % nodes) {
-            let request = Request::Allocate { client: self.client, class, reserve, fresh: false };
+            let request = Request::Allocate { client: self.client, class, reserve, fresh };
             match self.fabric.call(node, request).await {
                 Ok(Response::Allocated { block, adopted }) => {
                     return self.take_block(block, class, adopted).await;

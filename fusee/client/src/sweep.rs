@@ -79,7 +79,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
 
     /// Removes the key of an object whose time has come, unless it has another
     /// value by now.
-    async fn expire(&self, word: Slot) -> Result<(), Error> {
+    pub(crate) async fn expire(&self, word: Slot) -> Result<(), Error> {
         let name;
         let database;
         {

@@ -70,11 +70,12 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.check_lengths(key, 0)?;
         let hash = self.hash(key);
         let mut last = None;
+        let mut stalls = 0;
         let mut hurried = false;
         for attempt in 0..ATTEMPTS_MAX {
             let pin = self.epochs.pin();
             let batch = self.fabric.batch();
-            let aim = Aim { whole: true, delete: None };
+            let aim = Aim::read(true);
             let before_ms = self.env.now_ms();
             let sought = self.seek(key, hash, batch, aim).await?;
             // What was found is live if it ends after it was read. Whether the
@@ -126,8 +127,10 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 chunks = written?;
                 let body = chunks.as_deref().unwrap_or(value);
                 let chunked = chunks.is_some();
-                Content { opcode, key, body, kind, expires_at_ms, chunked }
+                Content { opcode, key, body, kind, expires_at_ms, chunked, over: None }
             };
+            let over = self.intends(sought.found.as_ref().map(|found| found.word));
+            let content = Content { over, ..content };
             let mine = match self.write_draft(hash, &content).await {
                 Ok(mine) => mine,
                 Err(error) => {
@@ -161,6 +164,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                     self.release_lost(&mine);
                     self.drop_chunks(chunks.as_deref());
                     last = Some(again);
+                    stalls = again.stalls(stalls)?;
                     self.back_off(attempt, again).await;
                 }
             }

@@ -2,6 +2,7 @@
 
 use crate::cache::Cached;
 use crate::draft::{Content, Draft};
+use crate::epoch::Pin;
 use crate::read::is_over;
 use crate::round::{Again, Outcome, Round};
 use crate::seek::{Aim, FoundObject, Sought};
@@ -29,40 +30,40 @@ impl<F: Fabric, E: Env> Store<F, E> {
         value: &[u8],
         expires_at_ms: Option<u64>,
     ) -> Result<(), Error> {
-        self.set_from(self.hash(key), &Setting { key, value, expires_at_ms }, None).await
+        let (hash, setting) = (self.hash(key), Setting { key, value, expires_at_ms });
+        match self.try_set(hash, &setting, None, self.epochs.pin()).await {
+            Err(Error::Full) if self.hurry().await? => {
+                self.try_set(hash, &setting, None, self.epochs.pin()).await
+            }
+            done => done,
+        }
     }
 
-    /// A SET whose object may have been written before.
-    pub(crate) async fn set_from(
+    /// A SET whose object may have been written before. It is pinned as long as it
+    /// has objects that no slot leads to, so a full pool is an error, not to be
+    /// waited out here.
+    pub(crate) async fn try_set(
         &self,
         hash: KeyHash,
         setting: &Setting<'_>,
         mut draft: Option<Draft>,
+        pin: Pin<'_>,
     ) -> Result<(), Error> {
         let Setting { key, value, expires_at_ms } = *setting;
         if draft.is_none() {
             if expires_at_ms.is_some_and(|at| at <= self.env.now_ms()) {
+                drop(pin);
                 return self.delete(key).await.map(|_| ());
             }
             self.check_lengths(key, value.len())?;
         }
-        let expires = expires_at_ms.is_some();
-        let chunks = if self.fits_object(key, value.len(), expires) {
-            None
-        } else {
-            match self.write_chunks(key, value, expires).await {
-                Err(Error::Full) if self.hurry().await? => {
-                    self.write_chunks(key, value, expires).await?
-                }
-                chunks => chunks?,
-            }
-        };
+        let chunks = self.write_chunks(key, value, expires_at_ms.is_some()).await?;
         let content = Content {
             body: chunks.as_deref().unwrap_or(value),
             chunked: chunks.is_some(),
             ..setting.content()
         };
-        let done = self.set_content(hash, &content, &mut draft).await;
+        let done = self.set_content(hash, &content, &mut draft, pin).await;
         if !matches!(done, Ok(Settled::Won) | Err(Error::NodeDown { .. })) {
             // What was not acknowledged as the value is not needed any more. (After
             // a failed node it may be visible: its recovery frees it.)
@@ -79,29 +80,26 @@ impl<F: Fabric, E: Env> Store<F, E> {
         hash: KeyHash,
         content: &Content<'_>,
         draft: &mut Option<Draft>,
+        mut pin: Pin<'_>,
     ) -> Result<Settled, Error> {
         let key = content.key;
         let mut last = None;
+        let mut stalls = 0;
         for attempt in 0..ATTEMPTS_MAX {
             let mut batch = self.fabric.batch();
-            let mine = match *draft {
-                Some(unseen) => unseen,
-                None => {
-                    let made = match self.draft(&mut batch, hash, content).await {
-                        Err(Error::Full) if self.hurry().await? => {
-                            self.draft(&mut batch, hash, content).await
-                        }
-                        made => made,
-                    };
-                    let (made, span) = made?;
-                    self.post_draft(&mut batch, &made, span);
-                    *draft.insert(made)
+            if draft.is_none() {
+                if attempt > 0 && !content.chunked {
+                    pin = self.epochs.pin();
                 }
-            };
-            // From here on it holds addresses that others may free.
-            let _pin = self.epochs.pin();
-            let aim = Aim { whole: false, delete: None };
+                let over = self.guess(hash);
+                let content = Content { over, ..*content };
+                let (made, span) = self.draft(&mut batch, hash, &content).await?;
+                self.post_draft(&mut batch, &made, span);
+                *draft = Some(made);
+            }
+            let aim = Aim { whole: false, delete: None, draft: draft.as_mut() };
             let sought = self.seek(key, hash, batch, aim).await?;
+            let mine = draft.expect("it was just made");
             let placed = self.place_draft(key, &sought, &mine, last).await;
             self.fabric.recycle(sought.batch);
             match self.settle(hash, placed?, &mine) {
@@ -111,11 +109,13 @@ impl<F: Fabric, E: Env> Store<F, E> {
                         *draft = None;
                     }
                     last = Some(again);
+                    stalls = again.stalls(stalls)?;
                     self.back_off(attempt, again).await;
                 }
                 done => return Ok(done),
             }
         }
+        drop(pin);
         Err(Error::Conflict { attempts: ATTEMPTS_MAX })
     }
 
@@ -126,10 +126,12 @@ impl<F: Fabric, E: Env> Store<F, E> {
     pub async fn delete(&self, key: Key<'_>) -> Result<bool, Error> {
         let hash = self.hash(key);
         let mut draft: Option<Draft> = None;
+        let mut kept = None;
         for attempt in 0..ATTEMPTS_MAX {
-            let pin = self.epochs.pin();
+            // As long as it has a record that no slot leads to, it stays pinned.
+            let pin = kept.take().unwrap_or_else(|| self.epochs.pin());
             let batch = self.fabric.batch();
-            let aim = Aim { whole: false, delete: Some(&mut draft) };
+            let aim = Aim { whole: false, delete: Some(&mut draft), draft: None };
             let sought = match self.seek(key, hash, batch, aim).await {
                 Err(Error::Full) => {
                     // Deletes before this one hold the pool's reserve, and what
@@ -174,6 +176,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                         self.release_lost(&mine);
                         draft = None;
                     }
+                    kept = draft.map(|_| pin);
                     self.back_off(attempt, again).await;
                 }
             }
@@ -357,6 +360,8 @@ fn round_on<'a>(
         new: mine.new_word(),
         opcode: mine.opcode,
         first: mine.first,
+        over: mine.over,
         insert: if old.is_live() { None } else { sought.view.as_deref() },
+        resumed: false,
     }
 }

@@ -14,7 +14,9 @@
 //!
 //! The checksum covers everything from the log entry's `next` to the end of the
 //! value. A chunked object carries in the value's place the length of the whole
-//! value (8 bytes) and the words of its chunks. A chunk has no key.
+//! value (8 bytes) and the words of its chunks. A chunk has in its key's place
+//! the hash of the key whose value it is part of, so that recovery finds who
+//! lists it.
 
 use crate::log::NEXT_AT;
 use crate::{LOG_ENTRY_BYTES, LogEntry, Opcode, Slot};
@@ -22,6 +24,8 @@ use crc_fast::{CrcAlgorithm, checksum};
 
 /// Bytes of an object that are not key, value or expiry, before padding.
 pub const OBJECT_OVERHEAD_BYTES: usize = HEADER_BYTES + CHECKSUM_BYTES;
+/// Bytes of a chunk's key.
+pub const CHUNK_KEY_BYTES: usize = 8;
 /// Longest key that the 24-bit length can tell.
 pub const KEY_BYTES_MAX: usize = (1 << 24) - 1;
 /// Longest value: Redis's limit of 512 MiB.
@@ -104,7 +108,7 @@ pub struct Unverified<'a>(&'a [u8]);
 pub struct Object<'a> {
     /// What it says besides key and value.
     pub meta: Meta,
-    /// The key; empty for a chunk.
+    /// The key; for a chunk its hash, for a delete's record nothing.
     pub key: &'a [u8],
     /// The value, or its length and the words of its chunks.
     pub body: &'a [u8],

@@ -7,8 +7,8 @@
 //! ```
 
 use crate::{
-    Address, BlockEntry, BlockLayout, CLASSES_MAX, Class, GROUP_BYTES, KeyHash, MEMBER_BYTES,
-    OBJECT_OVERHEAD_BYTES, Placement,
+    Address, BlockEntry, BlockLayout, CHUNK_KEY_BYTES, CLASSES_MAX, Class, GROUP_BYTES, KeyHash,
+    MEMBER_BYTES, OBJECT_OVERHEAD_BYTES, Placement,
 };
 use crc_fast::{CrcAlgorithm, checksum};
 use thiserror::Error;
@@ -371,7 +371,7 @@ impl Geometry {
 
     /// Bytes of a value that one chunk carries.
     pub fn chunk_value_bytes(&self) -> usize {
-        (self.chunk_class.bytes() - OBJECT_OVERHEAD_BYTES) & !7
+        (self.chunk_class.bytes() - OBJECT_OVERHEAD_BYTES - CHUNK_KEY_BYTES) & !7
     }
 }
 

@@ -151,7 +151,10 @@ impl Fabric for SimFabric {
             } else {
                 Ok(pool.0.control.borrow_mut().handle(&mut nodes, node, request))
             };
-            pool.note(client, || format!("node {node}  {request:?}: {response:?}"));
+            match response {
+                Ok(response) => pool.observe(client, node, request, response),
+                Err(down) => pool.note(client, || format!("{request:?}: {down:?}")),
+            }
             to.set(Some(response));
         });
         shared.sim.sleep(there_ns + back_ns).await;

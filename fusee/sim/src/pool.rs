@@ -10,6 +10,7 @@ use fusee_fabric::{Batch, Verb};
 use fusee_layout::message::{Request, Response};
 use fusee_layout::{Geometry, NodeAddress};
 use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::task::Waker;
 
@@ -56,6 +57,10 @@ pub(crate) struct Shared {
     trace: RefCell<Trace>,
     torn_reads: Cell<u64>,
     moves: RefCell<Vec<Move>>,
+    /// Clients by their id in the pool that were expelled and not recovered yet.
+    unrecovered: RefCell<BTreeSet<u32>>,
+    /// Clients by the simulator's number that were given one to recover.
+    recoverers: RefCell<Vec<u32>>,
 }
 
 /// A client's life. Its steps are the moments at which its verbs take effect.
@@ -64,6 +69,8 @@ struct Client {
     steps: u64,
     stop_at: Option<u64>,
     stopped: bool,
+    /// None of its verbs takes effect any more.
+    fenced: bool,
     /// So many times slower than usual, 0 and 1 for not at all.
     slowness: u64,
 }
@@ -101,6 +108,8 @@ impl SimPool {
             trace: RefCell::default(),
             torn_reads: Cell::new(0),
             moves: RefCell::default(),
+            unrecovered: RefCell::default(),
+            recoverers: RefCell::default(),
         }))
     }
 
@@ -138,6 +147,45 @@ impl SimPool {
     /// Has the client stopped?
     pub fn is_stopped(&self, client: u32) -> bool {
         self.0.clients.borrow()[client as usize].stopped
+    }
+
+    /// Lets no verb or request of a stopped client take effect from now on, as
+    /// memory nodes do before they act on its death.
+    pub fn fence(&self, client: u32) {
+        self.0.clients.borrow_mut()[client as usize].fenced = true;
+    }
+
+    /// Asks a memory node something in the name of the memory nodes.
+    pub fn ask(&self, node: u16, request: Request) -> Response {
+        let mut nodes = self.0.nodes.borrow_mut();
+        let response = self.0.control.borrow_mut().handle(&mut nodes, node, request);
+        self.observe(u32::MAX, node, request, response);
+        response
+    }
+
+    /// Notes who is to be recovered, and by whom.
+    pub(crate) fn observe(&self, client: u32, node: u16, request: Request, response: Response) {
+        self.note(client, || format!("node {node}  {request:?}: {response:?}"));
+        match (request, response) {
+            (Request::Expel { client }, Response::Done) if node == 0 => {
+                self.0.unrecovered.borrow_mut().insert(client);
+            }
+            (Request::Leave { client }, Response::Done) if node == 0 => {
+                self.0.unrecovered.borrow_mut().remove(&client);
+            }
+            (_, Response::Expelled { .. }) => self.0.recoverers.borrow_mut().push(client),
+            _ => {}
+        }
+    }
+
+    /// Is there a client that was expelled and is not recovered?
+    pub fn is_recovering(&self) -> bool {
+        !self.0.unrecovered.borrow().is_empty()
+    }
+
+    /// Clients that were given one to recover since this was last asked.
+    pub fn new_recoverers(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.0.recoverers.borrow_mut())
     }
 
     /// Puts a meddler between clients and memory.
@@ -187,6 +235,9 @@ impl SimPool {
     pub(crate) fn step(&self, client: u32, spared: impl FnOnce() -> bool) -> bool {
         let stops = {
             let state = &mut self.0.clients.borrow_mut()[client as usize];
+            if state.fenced {
+                return false;
+            }
             if state.stopped {
                 return spared();
             }

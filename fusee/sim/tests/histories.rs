@@ -29,8 +29,9 @@ fn two_thousand_histories_are_linearizable_and_leak_nothing() {
         }
     });
     // The histories were worth playing: everything that can happen did.
-    let Summary { operations, stops, torn_reads, conflicts, census, .. } = summary;
+    let Summary { operations, stops, leaves, torn_reads, conflicts, census, .. } = summary;
     assert!(operations > 20 * HISTORIES && stops > HISTORIES / 2 && torn_reads > 1000);
+    assert!(leaves > HISTORIES / 8 && conflicts.recovered > HISTORIES / 2, "{conflicts:?}");
     for count in [
         conflicts.rule1,
         conflicts.rule2,
@@ -43,9 +44,24 @@ fn two_thousand_histories_are_linearizable_and_leak_nothing() {
         conflicts.stale,
         conflicts.expired,
         conflicts.reclaimed,
+        conflicts.debts,
         census.live,
         census.orphaned,
     ] {
         assert!(count > 10, "{conflicts:?} {census:?}");
+    }
+}
+
+/// Seeds that have failed, each for its reason.
+#[test]
+fn histories_that_failed_once_pass() {
+    for (seed, why) in [
+        (23, "recovery replaced an object that it had found live a moment before"),
+        (130, "who left had not published its last key count"),
+        (111_010, "chunks of a value that did not fit were freed without having been written"),
+    ] {
+        if let Err(failure) = run_history(seed, &Scenario::default()) {
+            panic!("{why}: {failure}");
+        }
     }
 }

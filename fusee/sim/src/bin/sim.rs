@@ -132,17 +132,17 @@ fn work(progress: &Progress, scenario: &Scenario, go_on: bool) {
 const HISTORIES_PER_LINE: u64 = 5000;
 
 fn report(summary: &Summary) -> String {
-    let Summary { operations, unanswered, refused, gave_up, stops, torn_reads, batches, .. } =
-        summary;
-    let Summary { conflicts, census, .. } = summary;
+    let Summary { operations, unanswered, refused, gave_up, torn_reads, batches, .. } = summary;
+    let Summary { conflicts, census, stops, leaves, .. } = summary;
     format!(
         "{operations} operations ({unanswered} without answer, {gave_up} of them after too many \
          conflicts, {refused} refused for want of memory), {batches} round trips, {stops} clients \
-         stopped, {torn_reads} torn reads\n\
+         stopped, {leaves} left, {torn_reads} torn reads\n\
          rounds: {} by rule 1, {} by rule 2, {} by rule 3, {} lost; {} helped, {} by helpers, {} \
          abandoned, {} restarts, {} stale cached words, {} keys expired\n\
-         objects: {} reused or ready to be; at the end {} live, {} free, {} in grace, {} left by \
-         stopped clients, 0 leaked",
+         recoveries: {} to the end, {} objects freed that stopped clients had owed\n\
+         objects: {} reused or ready to be; at the end {} live ({} of them in orphans), {} free, \
+         {} in grace, 0 leaked, in {} blocks",
         conflicts.rule1,
         conflicts.rule2,
         conflicts.rule3,
@@ -153,10 +153,13 @@ fn report(summary: &Summary) -> String {
         conflicts.restarts,
         conflicts.stale,
         conflicts.expired,
+        conflicts.recovered,
+        conflicts.debts,
         conflicts.reclaimed,
         census.live,
+        census.orphaned,
         census.free,
         census.grace,
-        census.orphaned
+        census.blocks
     )
 }

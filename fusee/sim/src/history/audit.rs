@@ -2,16 +2,15 @@
 //!
 //! Every object is live (named by one slot, or by one live list of chunks),
 //! free, or in grace; none is leaked and none is used twice; all copies agree.
-//! What stopped clients left half done is excused as far as it is theirs: words
-//! and objects of their blocks, and objects of others whose last word was
-//! replaced by theirs, since it was for them to free those.
+//! Nothing is excused: who stopped has been recovered, and who left has left
+//! everything in order.
 
 use super::failure::Census;
-use crate::{Move, Nodes};
+use crate::Nodes;
 use fusee::{BlockAudit, ObjectState};
 use fusee_layout::{
-    Address, BUCKET_BYTES, BlockEntry, BlockState, Class, GROUP_BYTES, Geometry, LOG_ENTRY_BYTES,
-    NodeAddress, SLOTS_PER_BUCKET, Slot, Unverified, slot_offset,
+    Address, BUCKET_BYTES, BlockEntry, BlockState, Class, FREE_MAP_NONE, GROUP_BYTES, Geometry,
+    LOG_ENTRY_BYTES, SLOTS_PER_BUCKET, Slot, Unverified, slot_offset,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,12 +28,7 @@ pub struct Living {
 /// # Errors
 ///
 /// What is wrong, for a person to read.
-pub fn audit(
-    geometry: &Geometry,
-    nodes: &Nodes,
-    living: &[Living],
-    moves: &[Move],
-) -> Result<Census, String> {
+pub fn audit(geometry: &Geometry, nodes: &Nodes, living: &[Living]) -> Result<Census, String> {
     let mut audit = Audit {
         geometry,
         nodes,
@@ -43,15 +37,19 @@ pub fn audit(
         keys: BTreeSet::new(),
     };
     audit.blocks(living)?;
-    let alive: BTreeSet<u32> = living.iter().map(|living| living.client).collect();
-    let keys = audit.index(&alive)?;
-    let orphaned = audit.orphaned(&alive, moves)?;
-    let mut census = Census { keys, live: audit.live.len() as u64, ..Census::default() };
+    let keys = audit.index()?;
+    let mut census = Census {
+        keys,
+        live: audit.live.len() as u64,
+        blocks: audit.blocks.len() as u64,
+        ..Census::default()
+    };
     for living in living {
         for block in &living.blocks {
-            audit.objects(living.client, block, &orphaned, &mut census)?;
+            audit.objects(living.client, block, &mut census)?;
         }
     }
+    audit.orphans(&mut census)?;
     Ok(census)
 }
 
@@ -82,6 +80,10 @@ impl Audit<'_> {
                 if entry.state == BlockState::Free {
                     self.zeroes(start)?;
                 } else {
+                    let of_the_living = living.iter().any(|living| living.client == entry.client);
+                    if entry.state == BlockState::Owned && !of_the_living {
+                        return Err(format!("the block {start:?} is of a client that is gone"));
+                    }
                     self.blocks.insert(start, entry);
                 }
             }
@@ -129,7 +131,7 @@ impl Audit<'_> {
     }
 
     /// Every slot; returns how many are live.
-    fn index(&mut self, alive: &BTreeSet<u32>) -> Result<u64, String> {
+    fn index(&mut self) -> Result<u64, String> {
         let mut keys = 0;
         for address in slots(self.geometry) {
             let copies = self.copies(address);
@@ -141,14 +143,14 @@ impl Audit<'_> {
             }
             let (primary, backups) = words.split_first().expect("there is a primary");
             for (number, backup) in backups.iter().enumerate() {
-                if backup != primary && !self.is_left_behind(*backup, alive) {
+                if backup != primary {
                     return Err(format!(
                         "slot {address:?}: the primary is {primary:?}, backup {number} {backup:?}"
                     ));
                 }
             }
-            if primary.is_tentative() && !self.is_left_behind(*primary, alive) {
-                return Err(format!("slot {address:?}: {primary:?} of a living client"));
+            if primary.is_tentative() {
+                return Err(format!("slot {address:?}: {primary:?}"));
             }
             if primary.is_live() && *primary != taken_word(self.geometry) {
                 keys += 1;
@@ -156,17 +158,6 @@ impl Audit<'_> {
             }
         }
         Ok(keys)
-    }
-
-    /// Does the word name an object of a client that stopped?
-    fn is_left_behind(&self, word: Slot, alive: &BTreeSet<u32>) -> bool {
-        word != Slot::EMPTY
-            && self.owner(word.address()).is_some_and(|client| !alive.contains(&client))
-    }
-
-    fn owner(&self, object: Address) -> Option<u32> {
-        let (_, _, start) = self.geometry.block_of(object)?;
-        Some(self.blocks.get(&start)?.client)
     }
 
     fn live_root(&mut self, word: Slot) -> Result<(), String> {
@@ -243,44 +234,8 @@ impl Audit<'_> {
         Ok((key, chunks.collect::<Result<_, _>>()?))
     }
 
-    /// Objects of the living that were for stopped clients to free: those that
-    /// were last named by a word that a stopped client's word replaced.
-    fn orphaned(
-        &self,
-        alive: &BTreeSet<u32>,
-        moves: &[Move],
-    ) -> Result<BTreeSet<(Address, u8)>, String> {
-        let primaries: BTreeSet<NodeAddress> =
-            slots(self.geometry).map(|slot| self.geometry.placement.locate(slot, 0)).collect();
-        let mut orphaned = BTreeSet::new();
-        for moved in moves.iter().filter(|moved| primaries.contains(&moved.at)) {
-            let words = (Slot::from_word(moved.old), Slot::from_word(moved.new));
-            let (Some(old), Some(new)) = words else { continue };
-            if !old.is_live() || !self.is_left_behind(new, alive) {
-                continue;
-            }
-            orphaned.insert((old.address(), old.generation()));
-            let at = self.geometry.placement.locate(old.address(), 0);
-            let bytes = self.nodes.bytes(at, old.class().bytes());
-            let root = Unverified::new(&bytes).verify(old).filter(|root| root.meta.chunked);
-            for word in root.iter().flat_map(|root| root.body[8..].chunks_exact(8)) {
-                let word = u64::from_le_bytes(word.try_into().expect("8 bytes"));
-                if let Some(chunk) = Slot::from_word(word) {
-                    orphaned.insert((chunk.address(), chunk.generation()));
-                }
-            }
-        }
-        Ok(orphaned)
-    }
-
     /// Every object of a living client's block.
-    fn objects(
-        &self,
-        client: u32,
-        block: &BlockAudit,
-        orphaned: &BTreeSet<(Address, u8)>,
-        census: &mut Census,
-    ) -> Result<(), String> {
+    fn objects(&self, client: u32, block: &BlockAudit, census: &mut Census) -> Result<(), String> {
         for (number, state) in block.objects.iter().enumerate() {
             let address = block.layout.object(block.address, number as u32);
             let live = self.live.get(&address);
@@ -289,11 +244,6 @@ impl Audit<'_> {
                 (ObjectState::Grace(_), None) => census.grace += 1,
                 (ObjectState::InUse(generation), Some(word)) if word.generation() == generation => {
                 }
-                (ObjectState::InUse(generation), None)
-                    if orphaned.contains(&(address, generation)) =>
-                {
-                    census.orphaned += 1;
-                }
                 (state, Some(word)) => {
                     return Err(format!("{word:?} is {state:?} to its owner {client}: used twice"));
                 }
@@ -301,6 +251,37 @@ impl Audit<'_> {
                     return Err(format!("{address:?} is {state:?} to its owner {client}: leaked"));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Every object of the orphans, by what memory alone tells of it.
+    fn orphans(&self, census: &mut Census) -> Result<(), String> {
+        let orphans = self.blocks.iter().filter(|(_, entry)| entry.state == BlockState::Orphan);
+        for (&start, entry) in orphans {
+            let layout = self.geometry.layout(entry.class).ok_or("an orphan without layout")?;
+            let primary = |address| self.geometry.placement.locate(address, 0);
+            let map = self.nodes.bytes(primary(start), layout.free_map_bytes as usize);
+            let mut used = 0;
+            for number in 0..layout.objects {
+                let address = layout.object(start, number);
+                let bytes = self.nodes.bytes(primary(address), 32);
+                let generation = Unverified::new(&bytes).generation().unwrap_or(0);
+                let free = generation == FREE_MAP_NONE || map[number as usize] == generation;
+                match (free, self.live.get(&address)) {
+                    (true, None) => census.free += 1,
+                    (false, Some(word)) if word.generation() == generation => used += 1,
+                    (_, Some(word)) => return Err(format!("{word:?} is free in an orphan")),
+                    (false, None) => {
+                        let owner = entry.client;
+                        return Err(format!("{address:?} in an orphan of {owner}: leaked"));
+                    }
+                }
+            }
+            if used == 0 {
+                return Err(format!("the orphan {start:?} is empty and did not go back"));
+            }
+            census.orphaned += used;
         }
         Ok(())
     }

@@ -14,6 +14,8 @@ pub struct Summary {
     pub refused: u64,
     /// Clients that stopped.
     pub stops: u64,
+    /// Clients that left.
+    pub leaves: u64,
     /// READs whose parts were of different moments.
     pub torn_reads: u64,
     /// Round trips of all clients.
@@ -53,6 +55,10 @@ pub struct Conflicts {
     pub reclaimed: u64,
     /// Keys removed because they had ended.
     pub expired: u64,
+    /// Clients that had stopped and were recovered.
+    pub recovered: u64,
+    /// Objects freed that clients had owed when they stopped.
+    pub debts: u64,
 }
 
 /// What an audit found in good order.
@@ -62,12 +68,14 @@ pub struct Census {
     pub keys: u64,
     /// Objects that are named by live slots or their lists of chunks.
     pub live: u64,
-    /// Objects of living clients that are free.
+    /// Objects of blocks in use that are free.
     pub free: u64,
     /// Those that wait for others to pass by.
     pub grace: u64,
-    /// Those that stopped clients ought to have freed.
+    /// Objects of orphans that are live.
     pub orphaned: u64,
+    /// Blocks that belong to somebody or are orphans.
+    pub blocks: u64,
 }
 
 /// A history that did not pass.
@@ -103,6 +111,7 @@ impl Summary {
         self.unanswered += other.unanswered;
         self.refused += other.refused;
         self.stops += other.stops;
+        self.leaves += other.leaves;
         self.torn_reads += other.torn_reads;
         self.batches += other.batches;
         self.virtual_ns += other.virtual_ns;
@@ -113,6 +122,7 @@ impl Summary {
         self.census.free += other.census.free;
         self.census.grace += other.census.grace;
         self.census.orphaned += other.census.orphaned;
+        self.census.blocks += other.census.blocks;
     }
 }
 
@@ -130,6 +140,8 @@ impl Conflicts {
         self.stale += other.stale;
         self.reclaimed += other.reclaimed;
         self.expired += other.expired;
+        self.recovered += other.recovered;
+        self.debts += other.debts;
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Scenario {
     pub keys: RangeInclusive<u64>,
     /// How many histories in a hundred have clients that stop.
     pub stops_percent: u64,
+    /// How many clients in a hundred leave when they have done their tasks.
+    pub leaves_percent: u64,
     /// How keys end; `None` if they do not.
     pub expiry: Option<Expiry>,
     /// Are some values so large that they are cut into chunks?
@@ -38,6 +40,7 @@ impl Default for Scenario {
             operations: 4..=12,
             keys: 1..=4,
             stops_percent: 50,
+            leaves_percent: 10,
             expiry: Some(Expiry::AsJudged),
             large: true,
             churn_percent: 40,
@@ -69,6 +72,8 @@ pub struct ClientPlan {
     pub tasks: Vec<(u64, Task)>,
     /// It stops in this task, so many steps after its beginning.
     pub stop: Option<(usize, u64)>,
+    /// It leaves when it has done everything.
+    pub leaves: bool,
     /// All that it does takes so many times as long.
     pub slowness: u64,
     /// It is in the background this often.
@@ -88,6 +93,11 @@ pub struct Plan {
     pub keys: Vec<Vec<u8>>,
     /// The clients.
     pub clients: Vec<ClientPlan>,
+    /// Who has stopped is expelled so much later.
+    pub expelled_after_ns: u64,
+    /// Of those who recover others, these stop as well, so many steps after they
+    /// have begun.
+    pub recoverers_stop: Vec<u64>,
     /// How the fabric behaves.
     pub settings: Settings,
     /// The clients' wall clock.
@@ -111,6 +121,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The client that stays to the end whatever happens to the others.
+    pub fn keeper(&self) -> u32 {
+        let stays = self.clients.iter().position(|client| client.stop.is_none());
+        stays.expect("not all clients stop") as u32
+    }
+
     /// The plan of a seed.
     pub fn new(seed: u64, scenario: &Scenario) -> Self {
         let mut rng = Rng::new(seed);
@@ -153,9 +169,22 @@ impl Plan {
             });
             let joins_at_ns = if own.percent(20) { own.below(200_000) } else { own.below(2_000) };
             let slowness = if own.percent(slow_percent) { own.between(3, 30) } else { 1 };
-            ClientPlan { joins_at_ns, tasks, stop, slowness, tick_ns, rng: own }
+            let leaves = false;
+            ClientPlan { joins_at_ns, tasks, stop, leaves, slowness, tick_ns, rng: own }
         });
-        let clients: Vec<ClientPlan> = plans.collect();
+        let mut clients: Vec<ClientPlan> = plans.collect();
+        // Its own stream, so that all else is as without it.
+        let mut ends = Rng::new(!seed);
+        for client in clients.iter_mut().filter(|client| client.stop.is_none()).skip(1) {
+            client.leaves = ends.percent(scenario.leaves_percent);
+        }
+        let recoverers = if with_stops { ends.pick(&[0, 0, 1, 2]) } else { 0 };
+        let mut steps = || {
+            let most = ends.pick(&[5, 30, 100, 300]);
+            ends.between(1, most)
+        };
+        let recoverers_stop = (0..recoverers).map(|_| steps()).collect();
+        let expelled_after_ns = ends.pick(&[0, 5_000, 50_000, 300_000]);
         let groups = rng.pick(&[2, 2, 3]);
         // Not with stops: who stops in an insert may block the last slot of a key
         // until a master expels it.
@@ -164,6 +193,8 @@ impl Plan {
         let slots = u64::from(groups) * (GROUP_BYTES / BUCKET_BYTES * SLOTS_PER_BUCKET) as u64;
         let taken = (0..slots).filter(|_| rng.percent(taken_percent)).collect();
         Self {
+            expelled_after_ns,
+            recoverers_stop,
             taken,
             replicas,
             nodes,

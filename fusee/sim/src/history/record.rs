@@ -27,6 +27,16 @@ pub(super) struct Record<S> {
     /// Background work is to end.
     pub(super) resting: Cell<bool>,
     pub(super) finished: RefCell<BTreeSet<u32>>,
+    /// Clients whose background work goes on.
+    pub(super) background: RefCell<BTreeSet<u32>>,
+    /// Clients that have stopped and of whom the memory nodes know it.
+    pub(super) expelled: RefCell<BTreeSet<u32>>,
+    /// Clients that leave: the background has ended, or shall end.
+    pub(super) leaving: RefCell<BTreeSet<u32>>,
+    /// Clients that have left.
+    pub(super) left: RefCell<BTreeSet<u32>>,
+    /// Clients that are going to stop while they recover another.
+    pub(super) doomed: RefCell<BTreeSet<u32>>,
     pub(super) fault: RefCell<Option<Fault>>,
 }
 
@@ -44,6 +54,11 @@ impl<S: Subject> Record<S> {
             gave_up: Cell::new(0),
             resting: Cell::new(false),
             finished: RefCell::default(),
+            background: RefCell::default(),
+            expelled: RefCell::default(),
+            leaving: RefCell::default(),
+            left: RefCell::default(),
+            doomed: RefCell::default(),
             fault: RefCell::default(),
         }
     }
@@ -64,12 +79,17 @@ impl<S: Subject> Record<S> {
         self.fault.borrow_mut().take().map_or(Ok(()), Err)
     }
 
-    /// The clients, those that stopped left out.
+    /// The clients, those that stopped or left left out.
     pub(super) fn living(&self) -> Vec<Option<Rc<S>>> {
         let living = |(client, subject): (usize, &Option<Rc<S>>)| {
-            subject.clone().filter(|_| !self.pool.is_stopped(client as u32))
+            subject.clone().filter(|_| !self.is_gone(client as u32))
         };
         self.subjects.borrow().iter().enumerate().map(living).collect()
+    }
+
+    /// Has the client stopped or left?
+    pub(super) fn is_gone(&self, client: u32) -> bool {
+        self.pool.is_stopped(client) || self.left.borrow().contains(&client)
     }
 
     pub(super) fn is_finished(&self, client: u32) -> bool {
@@ -99,6 +119,10 @@ impl<S: Subject> Record<S> {
     pub(super) fn excuse(&self, client: u32, command: &Command, error: Error) -> Option<Answer> {
         match error {
             Error::Full | Error::IndexFull if *command != Command::Get => Some(Answer::Refused),
+            Error::Stalled => {
+                self.gave_up.set(self.gave_up.get() + 1);
+                Some(Answer::Refused)
+            }
             Error::Conflict { .. } => {
                 self.gave_up.set(self.gave_up.get() + 1);
                 None
@@ -151,6 +175,7 @@ impl<S: Subject> Record<S> {
             unanswered: count(|op| op.answer.is_none()),
             refused: count(|op| op.answer == Some(Answer::Refused)),
             stops: (0..subjects.len()).filter(stopped).count() as u64,
+            leaves: self.left.borrow().len() as u64,
             torn_reads: self.pool.torn_reads(),
             batches: subjects.iter().flatten().map(|subject| subject.batches()).sum(),
             virtual_ns: self.sim.now_ns(),

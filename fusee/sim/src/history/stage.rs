@@ -62,8 +62,8 @@ fn inspect(
         .flatten()
         .map(|store| Living { client: store.client(), blocks: store.audit() })
         .collect();
-    let census = audit(geometry, &pool.nodes(), &living, &pool.moves())?;
-    if stores.iter().all(Option::is_some) && census.grace > 0 {
+    let census = audit(geometry, &pool.nodes(), &living)?;
+    if census.grace > 0 {
         return Err(format!("{} objects wait, though nobody holds them up", census.grace));
     }
     Ok(census)
@@ -180,6 +180,14 @@ impl Subject for SimStore {
         Store::maintain(self).await.map(|_| ())
     }
 
+    fn id(&self) -> Option<u32> {
+        Some(self.client())
+    }
+
+    async fn leave(&self) -> Result<(), Error> {
+        Store::leave(self).await
+    }
+
     fn conflicts(&self) -> Conflicts {
         let stats = self.stats();
         Conflicts {
@@ -194,6 +202,8 @@ impl Subject for SimStore {
             stale: stats.index_stale.get(),
             reclaimed: stats.reclaimed.get(),
             expired: stats.expired.get(),
+            recovered: stats.recovered.get(),
+            debts: stats.debts.get(),
         }
     }
 

@@ -49,6 +49,16 @@ pub trait Subject {
     /// Does what is due in the background.
     async fn maintain(&self) -> Result<(), Error>;
 
+    /// Its id in the pool, if it has one: it is expelled when it has stopped.
+    fn id(&self) -> Option<u32> {
+        None
+    }
+
+    /// Leaves the pool; all that it did has ended.
+    async fn leave(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// How it met others so far.
     fn conflicts(&self) -> Conflicts {
         Conflicts::default()
