@@ -3,6 +3,7 @@
 
 mod machine;
 mod pool;
+mod rdma;
 mod report;
 
 use std::ffi::OsString;
@@ -56,7 +57,7 @@ async fn examine(flags: &Flags) -> Report {
     let mut report = Report::default();
     report.section("this machine", machine::checks());
     let Some(path) = &flags.pool else {
-        report.section("RDMA, for pools with fabric = \"verbs\"", machine::rdma(false));
+        report.section("RDMA, for pools with fabric = \"verbs\"", rdma::checks(false));
         return report;
     };
     let (file, tls) = match pool::file(path, flags.insecure) {
@@ -67,7 +68,7 @@ async fn examine(flags: &Flags) -> Report {
         }
     };
     if file.fabric == Fabric::Verbs {
-        report.section("RDMA", machine::rdma(true));
+        report.section("RDMA", rdma::checks(true));
     }
     let mut checks = vec![pool::about(path, &file, tls.as_ref())];
     checks.extend(pool::control_planes(path, &file, tls.as_ref()).await);
