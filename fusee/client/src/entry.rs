@@ -12,21 +12,35 @@ pub struct Key<'a> {
 /// How many logical databases there are, Redis's default.
 pub const DATABASES: u8 = 16;
 
-/// What a value is, as Redis's TYPE tells it.
+/// What a value is, as Redis's TYPE tells it. The numbers stand in memory: one
+/// that was given is never given to another kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Kind {
     /// A byte string.
     #[default]
     String = 0,
+    /// Fields and their values.
+    Hash = 1,
+    /// Elements in the order in which they were put.
+    List = 2,
+    /// Members, each once.
+    Set = 3,
+    /// Something that a later version has written: it can be kept, given
+    /// another end and removed, but not understood.
+    Later = 15,
 }
 
 impl Kind {
-    /// From the bits of an object. Whatever a checked object of this pool's
-    /// version says is one of ours.
+    /// From the four bits of an object.
     pub(crate) fn from_bits(bits: u8) -> Self {
-        debug_assert!(bits == Self::String as u8);
-        Self::String
+        match bits {
+            0 => Self::String,
+            1 => Self::Hash,
+            2 => Self::List,
+            3 => Self::Set,
+            _ => Self::Later,
+        }
     }
 }
 
@@ -56,4 +70,17 @@ pub enum Decision {
         /// When it ends, in milliseconds since the Unix epoch.
         expires_at_ms: Option<u64>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_come_back_from_their_bits() {
+        for kind in [Kind::String, Kind::Hash, Kind::List, Kind::Set, Kind::Later] {
+            assert_eq!(Kind::from_bits(kind as u8), kind);
+        }
+        assert_eq!(Kind::from_bits(9), Kind::Later);
+    }
 }
