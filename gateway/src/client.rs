@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::channels::Way;
 use crate::command::CommandId;
 use crate::command::table::COMMANDS;
+use crate::inbox::Inbox;
 
 /// One connection as others see it. The numbers are written by its worker and
 /// read by whoever asks; each stands for itself, hence Relaxed everywhere.
@@ -20,7 +22,37 @@ pub(crate) struct Client {
     last_command: AtomicU8,
     database: AtomicU8,
     protocol: AtomicU8,
+    is_monitor: AtomicBool,
+    /// Bytes of requests that have arrived, and room for more.
+    input: [AtomicUsize; 2],
+    /// What it listens to, by [`Way`].
+    subscriptions: [AtomicUsize; 3],
     names: Mutex<Names>,
+    pub(crate) inbox: Inbox,
+}
+
+/// The classes of clients that CLIENT LIST and CLIENT KILL tell apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ClientType {
+    Normal,
+    Subscriber,
+    /// Of which there are none here.
+    Replica,
+}
+
+impl ClientType {
+    pub(crate) fn parse(name: &[u8]) -> Option<Self> {
+        let known = [
+            ("normal", Self::Normal),
+            ("pubsub", Self::Subscriber),
+            ("master", Self::Replica),
+            ("replica", Self::Replica),
+            ("slave", Self::Replica),
+        ];
+        let found =
+            known.into_iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
+        found.map(|(_, found)| found)
+    }
 }
 
 /// What a client says of itself.
@@ -49,6 +81,42 @@ impl Client {
         self.protocol.store(protocol, Ordering::Relaxed);
     }
 
+    /// Notes what is about to run, for CLIENT LIST within it.
+    pub(crate) fn runs(&self, command: CommandId) {
+        self.last_command.store(command, Ordering::Relaxed);
+    }
+
+    /// Notes how much input there is, and the room that it has.
+    pub(crate) fn holds(&self, bytes: usize, capacity: usize) {
+        self.input[0].store(bytes, Ordering::Relaxed);
+        self.input[1].store(capacity, Ordering::Relaxed);
+    }
+
+    pub(crate) fn listens(&self, way: Way, count: usize) {
+        self.subscriptions[way as usize].store(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn monitors(&self, does: bool) {
+        self.is_monitor.store(does, Ordering::Relaxed);
+    }
+
+    pub(crate) fn kind(&self) -> ClientType {
+        let listens = self.subscriptions.iter().any(|count| count.load(Ordering::Relaxed) > 0);
+        if listens { ClientType::Subscriber } else { ClientType::Normal }
+    }
+
+    pub(crate) fn age_s(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.connected_at_ms) / 1000
+    }
+
+    fn flags(&self) -> &'static str {
+        match self.kind() {
+            _ if self.is_monitor.load(Ordering::Relaxed) => "O",
+            ClientType::Subscriber => "P",
+            _ => "N",
+        }
+    }
+
     pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,6 +126,9 @@ impl Client {
     pub(crate) fn describe(&self, now_ms: u64, out: &mut Vec<u8>) {
         let names = self.names().clone();
         let seconds_since = |then: u64| now_ms.saturating_sub(then) / 1000;
+        let listens = |way: Way| self.subscriptions[way as usize].load(Ordering::Relaxed);
+        let [input, capacity] = [0, 1].map(|which| self.input[which].load(Ordering::Relaxed));
+        let waiting = self.inbox.bytes();
         let command = self.last_command.load(Ordering::Relaxed);
         let command = COMMANDS.get(usize::from(command)).map_or("NULL", |command| command.name);
         out.extend_from_slice(
@@ -67,12 +138,20 @@ impl Client {
         out.extend_from_slice(&names.name);
         out.extend_from_slice(
             format!(
-                " age={} idle={} flags=N db={} sub=0 psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0 \
-                 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={} \
+                " age={} idle={} flags={} db={} sub={} psub={} ssub={} multi=-1 qbuf={} qbuf-free={} \
+                 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
                  user=default redir=-1 resp={} lib-name=",
-                seconds_since(self.connected_at_ms),
+                self.age_s(now_ms),
                 seconds_since(self.last_active_ms()),
+                self.flags(),
                 self.database.load(Ordering::Relaxed),
+                listens(Way::Channel),
+                listens(Way::Pattern),
+                listens(Way::Shard),
+                input,
+                capacity.saturating_sub(input),
+                waiting,
+                waiting + capacity,
                 command,
                 self.protocol.load(Ordering::Relaxed),
             )
@@ -120,7 +199,11 @@ impl Clients {
             last_command: AtomicU8::new(u8::MAX),
             database: AtomicU8::new(0),
             protocol: AtomicU8::new(2),
+            is_monitor: AtomicBool::new(false),
+            input: Default::default(),
+            subscriptions: Default::default(),
             names: Mutex::default(),
+            inbox: Inbox::default(),
         });
         connected.insert(id, client.clone());
         self.count.store(connected.len(), Ordering::Relaxed);

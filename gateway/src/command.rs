@@ -12,6 +12,12 @@ use crate::keyspace::Keyspace;
 use crate::reply::Reply;
 use crate::request::Arguments;
 
+use crate::channels::Way;
+use bits::BitRead;
+use hash::HashRead;
+use object::ObjectRead;
+
+pub mod bits;
 pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod connection;
@@ -19,11 +25,18 @@ pub(crate) mod docs;
 pub(crate) mod expire;
 pub(crate) mod float;
 pub(crate) mod glob;
+pub(crate) mod guard;
+pub mod hash;
 pub(crate) mod info;
 pub(crate) mod key;
+pub(crate) mod lcs;
 pub(crate) mod number;
+pub mod object;
+pub(crate) mod pubsub;
 pub(crate) mod read;
+pub(crate) mod rename;
 pub(crate) mod server;
+pub(crate) mod slowlog;
 pub(crate) mod string;
 pub mod table;
 
@@ -67,6 +80,9 @@ pub enum Read {
     PTtl,
     ExpireTime,
     PExpireTime,
+    Hash(HashRead),
+    Bits(BitRead),
+    Object(ObjectRead),
 }
 
 /// Commands that change the keys they name.
@@ -94,6 +110,19 @@ pub enum Write {
     ExpireAt,
     PExpireAt,
     Persist,
+    MSetNx,
+    Rename,
+    RenameNx,
+    Copy,
+    SetBit,
+    BitOp,
+    BitField,
+    HSet,
+    HMSet,
+    HSetNx,
+    HDel,
+    HIncrBy,
+    HIncrByFloat,
 }
 
 /// Commands that look at keys they do not name.
@@ -107,6 +136,7 @@ pub enum Walk {
     FlushDb,
     FlushAll,
     Info,
+    Lcs,
 }
 
 /// Commands that concern the connection or the server.
@@ -129,6 +159,10 @@ pub enum Local {
     ClientList,
     ClientNoEvict,
     ClientNoTouch,
+    ClientKill,
+    ClientPause,
+    ClientUnpause,
+    ClientReply,
     ClientHelp,
     Command,
     CommandCount,
@@ -136,6 +170,7 @@ pub enum Local {
     CommandInfo,
     CommandList,
     CommandGetKeys,
+    CommandGetKeysAndFlags,
     CommandHelp,
     ConfigGet,
     ConfigSet,
@@ -143,6 +178,26 @@ pub enum Local {
     ConfigRewrite,
     ConfigHelp,
     FunctionFlush,
+    ObjectHelp,
+    MemoryHelp,
+    Monitor,
+    SlowlogGet,
+    SlowlogLen,
+    SlowlogReset,
+    SlowlogHelp,
+    LatencyDoctor,
+    LatencyHistogram,
+    LatencyHistory,
+    LatencyLatest,
+    LatencyReset,
+    LatencyHelp,
+    Publish(Way),
+    Subscribe(Way),
+    Unsubscribe(Way),
+    PubSubChannels(Way),
+    PubSubNumSub(Way),
+    PubSubNumPat,
+    PubSubHelp,
 }
 
 /// One write or walk: what it needs to run.
@@ -173,7 +228,7 @@ impl<'a, K: Keyspace> Call<'a, K> {
         self.reply.error_fmt(format_args!("ERR invalid expire time in '{name}' command"));
     }
 
-    /// A conditional write of `key`. Each call of `decide` writes the whole
+    /// A conditional write of `key`, whatever its value is. Each call of `decide` writes the whole
     /// reply; only that of the last one remains.
     pub(crate) async fn update(
         &mut self,
@@ -187,6 +242,10 @@ impl<'a, K: Keyspace> Call<'a, K> {
             .update(key, |entry, value| {
                 reply.truncate(mark);
                 reply.errors = errors;
+                if entry.is_some_and(|entry| entry.kind == Kind::Later) {
+                    wrong_type(reply);
+                    return Decision::Keep;
+                }
                 decide(entry, value, reply)
             })
             .await;
@@ -197,8 +256,61 @@ impl<'a, K: Keyspace> Call<'a, K> {
         }
     }
 
+    /// As [`Self::update`], if the value is of a kind or is not there.
+    pub(crate) async fn update_as(
+        &mut self,
+        kind: Kind,
+        key: Key<'_>,
+        mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>, &mut Reply) -> Decision,
+    ) {
+        self.update(key, |entry, value, reply| {
+            if entry.is_some_and(|entry| entry.kind != kind) {
+                wrong_type(reply);
+                return Decision::Keep;
+            }
+            decide(entry, value, reply)
+        })
+        .await;
+    }
+
+    /// Copies of the entries of some keys, each as it was at a moment of its own;
+    /// `None` after an error reply.
+    pub(crate) async fn read_all(&mut self, keys: &[Key<'_>]) -> Option<Vec<Option<Owned>>> {
+        let mut entries = Vec::with_capacity(keys.len());
+        let mut failed = None;
+        self.keyspace
+            .read(keys, |_, entry| {
+                match entry {
+                    Ok(entry) => entries.push(entry.map(Owned::of)),
+                    Err(error) => failed = Some(error),
+                }
+                failed.is_none()
+            })
+            .await;
+        if let Some(error) = failed {
+            self.refuse(error);
+            return None;
+        }
+        Some(entries)
+    }
+
     pub(crate) fn refuse(&mut self, error: Error) {
         refuse(self.reply, error);
+    }
+}
+
+/// A copy of an entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Owned {
+    pub(crate) value: Vec<u8>,
+    pub(crate) kind: Kind,
+    pub(crate) expires_at_ms: Option<u64>,
+}
+
+impl Owned {
+    pub(crate) fn of(entry: Entry<'_>) -> Self {
+        let Entry { value, kind, expires_at_ms } = entry;
+        Self { value: value.to_vec(), kind, expires_at_ms }
     }
 }
 
@@ -227,6 +339,19 @@ pub(crate) async fn write<K: Keyspace>(write: Write, mut call: Call<'_, K>) {
         Write::ExpireAt => expire::expire(call, 1000, false).await,
         Write::PExpireAt => expire::expire(call, 1, false).await,
         Write::Persist => expire::persist(call).await,
+        Write::MSetNx => rename::msetnx(call).await,
+        Write::Rename => rename::rename(call, false).await,
+        Write::RenameNx => rename::rename(call, true).await,
+        Write::Copy => rename::copy(call).await,
+        Write::SetBit => bits::set(call).await,
+        Write::BitOp => bits::op(call).await,
+        Write::BitField => bits::field::bitfield(call).await,
+        Write::HSet => hash::set(call, true).await,
+        Write::HMSet => hash::set(call, false).await,
+        Write::HSetNx => hash::setnx(call).await,
+        Write::HDel => hash::del(call).await,
+        Write::HIncrBy => hash::incrby(call).await,
+        Write::HIncrByFloat => hash::incrbyfloat(call).await,
     }
 }
 
@@ -247,6 +372,19 @@ pub(crate) fn refuse(reply: &mut Reply, error: Error) {
         )),
         _ => reply.error_fmt(format_args!("ERR {error}")),
     }
+}
+
+/// What is answered to a command for another kind of value.
+#[cold]
+pub(crate) fn wrong_type(reply: &mut Reply) {
+    reply.error("WRONGTYPE Operation against a key holding the wrong kind of value");
+}
+
+/// What is answered about a value that this version cannot read.
+#[cold]
+pub(crate) fn unreadable(reply: &mut Reply) {
+    reply
+        .error("ERR the value is of a format that this gateway does not know: run a later version");
 }
 
 /// Replaces a string.

@@ -40,6 +40,10 @@ pub struct Config {
     pub index_cache: usize,
     /// Connections at a time.
     pub max_clients: usize,
+    /// What clients authenticate by; none if empty.
+    pub require_pass: String,
+    /// Whether only this machine is served while there is no password.
+    pub protected_mode: bool,
     /// Seconds after which a silent connection is closed; 0 is never.
     pub timeout_s: u64,
     /// Bytes of replies that may wait for one client; with more, it is not read
@@ -67,6 +71,14 @@ pub enum LogFormat {
     Text,
     /// For programs, one object a line.
     Json,
+}
+
+/// As Redis writes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum YesNo {
+    Yes,
+    No,
 }
 
 /// Why the configuration is not one, and what to do.
@@ -122,8 +134,8 @@ struct Flags {
 #[derive(Args, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Layer {
-    /// Addresses to listen on, with commas between; there is no password yet, so
-    /// think before you leave 127.0.0.1 [default: 127.0.0.1]
+    /// Addresses to listen on, with commas between; choose a password before you leave
+    /// 127.0.0.1 [default: 127.0.0.1]
     #[arg(long, env = "FUSEE_BIND", value_name = "ADDRESS", value_delimiter = ',')]
     bind: Option<Vec<IpAddr>>,
     /// Port for Redis clients; 0 takes any that is free [default: 6379]
@@ -159,6 +171,13 @@ struct Layer {
     /// Clients that may be connected at a time [default: 10000]
     #[arg(long, env = "FUSEE_MAX_CLIENTS", value_name = "COUNT")]
     max_clients: Option<usize>,
+    /// Password of the default user; better by the variable or the file, since every
+    /// user of this machine can see the flags [default: none]
+    #[arg(long, env = "FUSEE_REQUIREPASS", value_name = "PASSWORD", hide_env_values = true)]
+    requirepass: Option<String>,
+    /// While there is no password, serve only clients of this machine [default: yes]
+    #[arg(long, env = "FUSEE_PROTECTED_MODE", value_enum, value_name = "YES|NO")]
+    protected_mode: Option<YesNo>,
     /// Close a connection that was silent for so long; 0 never does [default: 0]
     #[arg(long, env = "FUSEE_TIMEOUT", value_name = "SECONDS")]
     timeout: Option<u64>,
@@ -198,6 +217,8 @@ impl Default for Config {
             insecure: false,
             index_cache: 1 << 21,
             max_clients: 10_000,
+            require_pass: String::new(),
+            protected_mode: true,
             timeout_s: 0,
             output_limit_bytes: 64 << 20,
             query_limit_bytes: 1 << 30,
@@ -276,6 +297,8 @@ impl Config {
         put(&mut self.insecure, layer.insecure);
         put(&mut self.index_cache, layer.index_cache);
         put(&mut self.max_clients, layer.max_clients);
+        put(&mut self.require_pass, layer.requirepass);
+        put(&mut self.protected_mode, layer.protected_mode.map(|answer| answer == YesNo::Yes));
         put(&mut self.timeout_s, layer.timeout);
         put(&mut self.output_limit_bytes, layer.output_limit.map(|size| size.0 as usize));
         put(&mut self.drain_s, layer.drain);

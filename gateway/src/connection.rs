@@ -13,11 +13,13 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::client::Client;
+use crate::client::{Client, ClientType};
+use crate::command::connection;
 use crate::keyspace::Keyspace;
 use crate::pool::BUFFER_BYTES;
 use crate::reply::Reply;
 use crate::session::{Flow, Session};
+use crate::settings::SubscriberLimit;
 use crate::socket::Socket;
 use crate::worker::Worker;
 
@@ -54,6 +56,8 @@ pub(crate) struct Link {
     /// Since when more output waits than the limit, and how much of it has been
     /// sent since does not matter.
     stalled_at_ms: Cell<Option<u64>>,
+    /// Since when more messages wait than a subscriber may have for long.
+    burdened_at_ms: Cell<Option<u64>>,
 }
 
 impl Link {
@@ -65,6 +69,7 @@ impl Link {
             drain_until: Cell::new(None),
             is_waiting: Cell::new(false),
             stalled_at_ms: Cell::new(None),
+            burdened_at_ms: Cell::new(None),
         }
     }
 
@@ -79,18 +84,42 @@ impl Link {
         self.stalled_at_ms.get().map_or(0, |at| now_ms.saturating_sub(at))
     }
 
+    /// Whether more than the soft limit has waited for a subscriber for too long.
+    pub(crate) fn is_burdened(&self, now_ms: u64, limit: SubscriberLimit) -> bool {
+        if !self.is_subscriber() || limit.soft_bytes == 0 {
+            return false;
+        }
+        let waiting = self.client.inbox.bytes() + self.socket.pending();
+        if waiting <= limit.soft_bytes {
+            self.burdened_at_ms.set(None);
+            return false;
+        }
+        let since = self.burdened_at_ms.get().unwrap_or(now_ms);
+        self.burdened_at_ms.set(Some(since));
+        now_ms.saturating_sub(since) >= limit.soft_s * 1000
+    }
+
+    fn is_subscriber(&self) -> bool {
+        self.client.kind() == ClientType::Subscriber
+    }
+
+    /// Who listens is silent for as long as it likes.
     pub(crate) fn is_idle(&self, now_ms: u64, limit_ms: u64) -> bool {
-        self.is_waiting.get() && now_ms.saturating_sub(self.client.last_active_ms()) > limit_ms
+        !self.is_subscriber()
+            && self.is_waiting.get()
+            && now_ms.saturating_sub(self.client.last_active_ms()) > limit_ms
     }
 }
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve<K: Keyspace + 'static>(worker: Rc<Worker<K>>, link: Rc<Link>) {
-    let session = Session::new(link.client.clone());
+    let authenticated = !worker.place.shared.settings.has_password();
+    let session = Session::new(link.client.clone(), authenticated);
     let mut connection = Connection { worker: &worker, link: &link, session, input: Vec::new() };
     if let Err(error) = connection.run().await {
         debug!(client = link.client.id, %error, "a connection broke");
     }
+    connection::forget(&mut connection.session.state, &worker.place);
     drop(connection);
     worker.forget(&link);
 }
@@ -102,8 +131,15 @@ struct Connection<'a, K> {
     input: Vec<u8>,
 }
 
+/// How often a paused connection looks whether it may go on.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Messages that are written at a time, before others have their turn.
+const MESSAGE_BYTES_PER_TURN: usize = 256 * 1024;
+
 /// Why a wait ended.
 enum Event {
+    /// Messages have come for the client.
+    Mail,
     /// There is more input.
     Ready,
     /// The client sends no more.
@@ -114,11 +150,21 @@ enum Event {
 
 impl<K: Keyspace> Connection<'_, K> {
     async fn run(&mut self) -> io::Result<()> {
+        std::future::poll_fn(|context| {
+            self.link.client.inbox.belongs_to(context.waker());
+            Poll::Ready(())
+        })
+        .await;
         loop {
             // Who does not read is not read from.
             self.hold().await?;
             match self.wait().await? {
                 Event::Ready => {}
+                Event::Mail => {
+                    self.deliver();
+                    tokio::task::yield_now().await;
+                    continue;
+                }
                 // Whoever sends no more may still read.
                 Event::Closed => return self.send_all().await,
                 Event::End => return self.linger().await,
@@ -132,15 +178,18 @@ impl<K: Keyspace> Connection<'_, K> {
                         self.send_all().await?;
                         return self.linger().await;
                     }
-                    Flow::More | Flow::Done => self.worker.outbox.push(&self.link.socket),
+                    Flow::More | Flow::Done | Flow::Pause => {
+                        self.worker.outbox.push(&self.link.socket);
+                    }
                 }
-                if self.input.is_empty() {
+                if self.input.is_empty() || self.link.client.inbox.is_killed() {
                     break;
                 }
                 tokio::task::yield_now().await;
             }
             if self.input.is_empty() {
                 self.worker.buffers.give(std::mem::take(&mut self.input));
+                self.link.client.holds(0, 0);
             } else if self.input.len() > self.worker.limits.query_bytes {
                 debug!(client = self.link.client.id, "closing: its request is too long");
                 return Ok(());
@@ -150,29 +199,56 @@ impl<K: Keyspace> Connection<'_, K> {
 
     /// Runs what was loaded and appends the replies.
     async fn turn(&mut self) -> io::Result<Flow> {
-        let Worker { keyspace, place, clock, buffers, .. } = self.worker;
+        let Worker { keyspace, place, buffers, .. } = self.worker;
         let socket = &self.link.socket;
-        let begin = clock.raw();
+        self.link.client.holds(self.input.len(), self.input.capacity());
+        let begin = place.clock.raw();
+        self.session.begin(begin);
         let mut reply = Reply::new(socket.take(buffers), self.session.state.protocol);
         let flow = loop {
             let flow = self.session.step(keyspace, place, &self.input, &mut reply).await;
-            if flow != Flow::More {
+            let pauses = flow == Flow::Pause;
+            if !pauses && flow != Flow::More {
                 break flow;
             }
-            if reply.len() > OUTPUT_BYTES_PER_TURN {
+            if pauses || reply.len() > OUTPUT_BYTES_PER_TURN {
                 let errors = reply.errors;
                 socket.put(reply.into_bytes());
                 self.send()?;
+                if pauses {
+                    self.pause().await?;
+                }
                 self.hold().await?;
                 reply = Reply::new(socket.take(buffers), self.session.state.protocol);
                 reply.errors = errors;
+                self.session.begin(place.clock.raw());
             }
         };
-        let elapsed_ns = clock.delta_as_nanos(begin, clock.raw());
-        self.session.count(place, &reply, elapsed_ns);
+        let now = place.clock.raw();
+        let elapsed_ns = place.clock.delta_as_nanos(begin, now);
+        self.session.count(place, &self.input, &reply, now, elapsed_ns);
         self.link.client.active(self.worker.coarse_ms.get(), self.session.last_command());
         socket.put(reply.into_bytes());
         Ok(flow)
+    }
+
+    /// Lets a moment of a pause pass; requests that have arrived stay.
+    async fn pause(&self) -> io::Result<()> {
+        tokio::time::sleep(PAUSE).await;
+        if self.link.end.get() == Some(End::Now) || self.link.client.inbox.is_killed() {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok(())
+    }
+
+    /// Writes messages that have come.
+    fn deliver(&self) {
+        let socket = &self.link.socket;
+        let bytes = socket.take(&self.worker.buffers);
+        let mut reply = Reply::new(bytes, self.session.state.protocol);
+        self.link.client.inbox.take(MESSAGE_BYTES_PER_TURN, |message| message.write(&mut reply));
+        socket.put(reply.into_bytes());
+        self.worker.outbox.push(socket);
     }
 
     fn pending(&self) -> usize {
@@ -243,7 +319,7 @@ impl<K: Keyspace> Connection<'_, K> {
         }
         let before = self.pending();
         std::future::poll_fn(|context| {
-            if link.end.get() == Some(End::Now) {
+            if link.end.get() == Some(End::Now) || link.client.inbox.is_killed() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             link.socket.park(context.waker());
@@ -270,6 +346,14 @@ impl<K: Keyspace> Connection<'_, K> {
         let Link { socket, end, .. } = self.link;
         if end.get() == Some(End::Now) {
             return Poll::Ready(Ok(Event::End));
+        }
+        if self.link.client.inbox.is_killed() {
+            self.worker.place.stats.killed.add(1);
+            end.set(Some(End::Now));
+            return Poll::Ready(Ok(Event::End));
+        }
+        if self.link.client.inbox.has_mail() {
+            return Poll::Ready(Ok(Event::Mail));
         }
         // What the outbox could not send; what it has yet to try is left to it.
         if !socket.is_queued() && socket.pending() > 0 {

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod channels;
 mod client;
 pub mod command;
 pub mod config;
@@ -15,10 +16,12 @@ mod connection;
 mod control;
 pub mod doctor;
 pub mod embedded;
+mod inbox;
 pub mod joined;
 pub mod keyspace;
 pub mod logging;
 pub mod metrics;
+mod packed;
 mod pool;
 pub mod remote;
 pub mod reply;
@@ -27,6 +30,7 @@ pub mod server;
 mod session;
 mod settings;
 mod shared;
+mod slow;
 mod socket;
 pub mod stats;
 pub mod store;

@@ -177,6 +177,11 @@ pub(crate) fn gateway(shared: &Shared) -> Vec<Family> {
             |w| &w.output_stalls,
         ),
         counter(
+            "gateway_killed_total",
+            "Connections closed by CLIENT KILL, or because they did not take their messages.",
+            |w| &w.killed,
+        ),
+        counter(
             "gateway_protocol_errors_total",
             "Connections closed because what they sent was no request.",
             |w| &w.protocol_errors,

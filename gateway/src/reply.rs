@@ -120,6 +120,13 @@ impl Reply {
         self.out.extend_from_slice(b"\r\n");
     }
 
+    /// A simple string of any bytes but line ends.
+    pub(crate) fn simple_bytes(&mut self, text: &[u8]) {
+        self.out.push(b'+');
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
     /// An error: its prefix, a blank and the text. Line ends become blanks.
     #[cold]
     pub fn error(&mut self, text: &str) {

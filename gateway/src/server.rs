@@ -96,6 +96,8 @@ where
     let metrics_listener = listen_for_metrics(config)?;
     let metrics_address = metrics_listener.as_ref().and_then(|one| one.local_addr().ok());
     let settings = Settings::new(config.max_clients, config.timeout_s);
+    settings.tell("requirepass", config.require_pass.clone());
+    settings.tell("protected-mode", if config.protected_mode { "yes" } else { "no" }.to_owned());
     let port = addresses.first().map_or(config.port, SocketAddr::port);
     settings.tell("port", port.to_string());
     settings.tell("maxmemory", config.memory_bytes.to_string());

@@ -12,10 +12,11 @@ use std::task::Poll;
 use fusee::{Key, Setting};
 
 use crate::client::Client;
-use crate::command::read::{Answers, Gathered, gather};
+use crate::command::pubsub::Subscriptions;
+use crate::command::read::{Answers, Gathered, Source, gather};
 use crate::command::string::setting;
-use crate::command::table::{self, COMMANDS};
-use crate::command::{Call, CommandId, Run, Write, connection, key, refuse, write};
+use crate::command::table::{self, COMMANDS, Command};
+use crate::command::{Call, CommandId, Run, Write, connection, guard, key, refuse, write};
 use crate::keyspace::Keyspace;
 use crate::reply::{Protocol, Reply};
 use crate::request::{Arguments, Frame, Limits, Next, ProtocolError, Requests};
@@ -38,12 +39,21 @@ const KEYS_PER_PREFETCH: usize = 16;
 pub(crate) struct Place {
     pub(crate) shared: Arc<Shared>,
     pub(crate) stats: Arc<WorkerStats>,
+    pub(crate) clock: quanta::Clock,
+    /// Whether the pool holds more than maxmemory allows, as of the last look.
+    pub(crate) is_full: Cell<bool>,
     random: Cell<u64>,
 }
 
 impl Place {
     pub(crate) fn new(shared: Arc<Shared>, stats: Arc<WorkerStats>, seed: u64) -> Self {
-        Self { shared, stats, random: Cell::new(seed | 1) }
+        Self {
+            shared,
+            stats,
+            clock: quanta::Clock::new(),
+            is_full: Cell::new(false),
+            random: Cell::new(seed | 1),
+        }
     }
 
     /// The next number of a sequence that nobody needs to be unable to guess.
@@ -64,6 +74,50 @@ pub(crate) struct State {
     pub(crate) database: u8,
     pub(crate) protocol: Protocol,
     pub(crate) authenticated: bool,
+    pub(crate) replies: Replies,
+    pub(crate) subscriptions: Subscriptions,
+    pub(crate) is_monitor: bool,
+    /// Whether any of these keeps requests from running as they come.
+    is_guarded: bool,
+}
+
+/// Which replies a client wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Replies {
+    All,
+    /// None until it asks for them again.
+    Off,
+    /// Not the next one.
+    SkipNext,
+}
+
+impl State {
+    /// What the state of a connection is at first.
+    fn new(client: Arc<Client>, authenticated: bool) -> Self {
+        let mut state = Self {
+            client,
+            database: 0,
+            protocol: Protocol::default(),
+            authenticated,
+            replies: Replies::All,
+            subscriptions: Subscriptions::default(),
+            is_monitor: false,
+            is_guarded: false,
+        };
+        state.guard();
+        state
+    }
+
+    /// To be called when something has changed.
+    pub(crate) fn guard(&mut self) {
+        self.is_guarded =
+            !self.authenticated || self.replies != Replies::All || self.is_listening_in_resp2();
+    }
+
+    /// Whether only messages may come, as RESP2 cannot tell them from replies.
+    pub(crate) fn is_listening_in_resp2(&self) -> bool {
+        self.protocol == Protocol::Resp2 && !self.subscriptions.is_empty()
+    }
 }
 
 /// What the driver does after a step.
@@ -73,6 +127,8 @@ pub(crate) enum Flow {
     More,
     /// Everything that was loaded has run.
     Done,
+    /// Clients are paused: send what has been written, and come again later.
+    Pause,
     /// Send what has been written and close.
     Close,
     /// Close at once.
@@ -92,6 +148,10 @@ struct Job {
 pub(crate) struct Session {
     pub(crate) state: State,
     requests: Requests,
+    /// When it was last looked how long requests take, and how many of `jobs` had
+    /// run by then.
+    looked: u64,
+    looked_at: usize,
     jobs: Vec<Job>,
     /// The first of `jobs` that has not run, and that is not yet prefetched.
     next: usize,
@@ -107,15 +167,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(client: Arc<Client>) -> Self {
+    pub(crate) fn new(client: Arc<Client>, authenticated: bool) -> Self {
         Self {
-            state: State {
-                client,
-                database: 0,
-                protocol: Protocol::default(),
-                authenticated: true,
-            },
+            state: State::new(client, authenticated),
             requests: Requests::default(),
+            looked: 0,
+            looked_at: 0,
             jobs: Vec::new(),
             next: 0,
             prefetched: 0,
@@ -132,9 +189,11 @@ impl Session {
     pub(crate) fn load(&mut self, input: &mut [u8]) -> bool {
         debug_assert!(self.next == self.jobs.len(), "the last turn has ended");
         self.jobs.clear();
-        (self.next, self.prefetched) = (0, 0);
+        (self.next, self.prefetched, self.looked_at) = (0, 0, 0);
         let limits = Limits::new(self.state.authenticated);
-        while self.jobs.len() < FRAMES_PER_TURN && self.broken.is_none() {
+        // What follows AUTH is read by the limits that hold after it.
+        let most = if self.state.authenticated { FRAMES_PER_TURN } else { 1 };
+        while self.jobs.len() < most && self.broken.is_none() {
             match self.requests.next(input, limits) {
                 Ok(Next::Frame(frame)) => {
                     let name = self.requests.arguments(input, frame).get(0);
@@ -149,12 +208,105 @@ impl Session {
 
     /// Runs the next requests: all reads up to the next that is none, or one
     /// other.
+    #[inline]
     pub(crate) async fn step<K: Keyspace>(
         &mut self,
         keyspace: &K,
         place: &Place,
         input: &[u8],
         reply: &mut Reply,
+    ) -> Flow {
+        if self.state.is_guarded || place.shared.is_watched() || place.is_full.get() {
+            return self.step_alone(keyspace, place, input, reply).await;
+        }
+        self.run(keyspace, place, input, reply, usize::MAX).await
+    }
+
+    /// Runs one request after all that can keep it from running has been asked.
+    #[cold]
+    async fn step_alone<K: Keyspace>(
+        &mut self,
+        keyspace: &K,
+        place: &Place,
+        input: &[u8],
+        reply: &mut Reply,
+    ) -> Flow {
+        let Some(&Job { frame, command, .. }) = self.jobs.get(self.next) else {
+            return self.end(place, reply);
+        };
+        let arguments = self.requests.arguments(input, frame);
+        let command = command.map(|id| guard::resolved(id, arguments));
+        if guard::has_to_wait(command, place) {
+            return Flow::Pause;
+        }
+        let mark = reply.len();
+        let is_silent = self.state.replies != Replies::All;
+        if self.state.replies == Replies::SkipNext {
+            self.state.replies = Replies::All;
+            self.state.guard();
+        }
+        let refusal = guard::refusal(command, arguments, &self.state, place);
+        let flow = if let Some(refusal) = refusal {
+            self.next += 1;
+            guard::refuse(refusal, reply);
+            if let Some(command) = command {
+                place.stats.commands[usize::from(command.id())].rejected.add(1);
+            }
+            Flow::More
+        } else {
+            guard::show(command, arguments, &self.state, place);
+            Box::pin(self.run(keyspace, place, input, reply, 1)).await
+        };
+        if is_silent && !command.is_some_and(Command::speaks_always) {
+            reply.truncate(mark);
+        }
+        self.look(place, input);
+        flow
+    }
+
+    /// Looks how long it took since the last look; what took long is noted. Writes
+    /// that follow each other are timed together, and the last one stands for them,
+    /// unless everything is watched.
+    #[inline]
+    fn look(&mut self, place: &Place, input: &[u8]) {
+        let now = place.clock.raw();
+        self.look_at(place, input, now);
+    }
+
+    #[inline]
+    fn look_at(&mut self, place: &Place, input: &[u8], now: u64) {
+        if self.looked_at == self.next {
+            return;
+        }
+        let elapsed_ns = place.clock.delta_as_nanos(self.looked, now);
+        (self.looked, self.looked_at) = (now, self.next);
+        if place.shared.is_long(elapsed_ns) {
+            self.note(place, input, elapsed_ns);
+        }
+    }
+
+    /// Notes that the last request that ran took long.
+    #[cold]
+    fn note(&self, place: &Place, input: &[u8], elapsed_ns: u64) {
+        let Some(job) = self.next.checked_sub(1).and_then(|last| self.jobs.get(last)) else {
+            return;
+        };
+        let arguments = self.requests.arguments(input, job.frame);
+        guard::note(&self.state, place, arguments, elapsed_ns);
+    }
+
+    /// From now on it is counted how long the next request takes.
+    pub(crate) fn begin(&mut self, now: u64) {
+        self.looked = now;
+    }
+
+    async fn run<K: Keyspace>(
+        &mut self,
+        keyspace: &K,
+        place: &Place,
+        input: &[u8],
+        reply: &mut Reply,
+        gathered_max: usize,
     ) -> Flow {
         let Some(&Job { frame, command, .. }) = self.jobs.get(self.next) else {
             return self.end(place, reply);
@@ -169,12 +321,11 @@ impl Session {
         if let Run::Read(_) = command.run
             && command.takes(arguments.len())
         {
-            self.reads(keyspace, place, input, reply).await;
+            self.reads(keyspace, place, input, reply, gathered_max).await;
+            self.look(place, input);
             return Flow::More;
         }
-        let has_subcommands = command.run == Run::Container
-            || command.run == Run::Local(crate::command::Local::Command);
-        if has_subcommands && arguments.len() > 1 {
+        if command.has_subcommands() && arguments.len() > 1 {
             let Some(found) = table::find_subcommand(id, arguments.get(1)) else {
                 self.next += 1;
                 connection::unknown_subcommand(command, arguments.get(1), reply);
@@ -183,6 +334,13 @@ impl Session {
             id = found;
             command = &COMMANDS[usize::from(id)];
             self.jobs[self.next].command = Some(id);
+        }
+        if let Run::Read(_) = command.run
+            && command.takes(arguments.len())
+        {
+            self.reads(keyspace, place, input, reply, gathered_max).await;
+            self.look(place, input);
+            return Flow::More;
         }
         if command.run == Run::CloseSilently {
             return Flow::Abort;
@@ -195,6 +353,7 @@ impl Session {
         }
         if command.run == Run::Write(Write::Set)
             && self.next + 1 < self.jobs.len()
+            && gathered_max > 1
             && self.sets(keyspace, place, input, reply).await
         {
             return Flow::More;
@@ -218,6 +377,7 @@ impl Session {
                 self.jobs[self.next].round_trips = round_trips;
             }
             Run::Local(run) => {
+                self.state.client.runs(id);
                 flow = connection::local(run, &mut self.state, place, arguments, reply);
             }
             Run::Read(_) | Run::Container | Run::CloseSilently => {}
@@ -226,6 +386,9 @@ impl Session {
             place.stats.commands[usize::from(id)].failed.add(1);
         }
         self.next += 1;
+        if !matches!(command.run, Run::Write(_)) {
+            self.look(place, input);
+        }
         flow
     }
 
@@ -244,6 +407,7 @@ impl Session {
         place: &Place,
         input: &[u8],
         reply: &mut Reply,
+        gathered_max: usize,
     ) {
         let first = self.next;
         let mut keys: Vec<Key<'_>> = std::mem::take(&mut self.keys);
@@ -253,13 +417,19 @@ impl Session {
             let command = &COMMANDS[usize::from(id)];
             let arguments = self.requests.arguments(input, job.frame);
             let Run::Read(read) = command.run else { break };
-            if !command.takes(arguments.len()) || keys.len() >= self.keys_per_read {
+            if !command.takes(arguments.len())
+                || keys.len() >= self.keys_per_read
+                || self.gathered.len() >= gathered_max
+            {
                 break;
             }
-            self.gathered.push(gather(read, arguments, self.state.database, &mut keys));
+            let database = self.state.database;
+            self.gathered.push(gather(read, command, job.frame, arguments, database, &mut keys));
         }
         let errors = reply.errors;
-        let mut answers = Answers::new(&self.gathered, reply, || keyspace.now_ms());
+        let source = Source { requests: &self.requests, input };
+        let random = place.random();
+        let mut answers = Answers::new(&self.gathered, source, reply, random, || keyspace.now_ms());
         let mut round_trips = 0;
         for keys in keys.chunks(KEYS_PER_READ) {
             if answers.is_full() {
@@ -365,8 +535,16 @@ impl Session {
         self.keys = recycle(keys);
     }
 
-    /// Counts the turn that has ended.
-    pub(crate) fn count(&self, place: &Place, reply: &Reply, elapsed_ns: u64) {
+    /// Counts the turn that has ended at `now`.
+    pub(crate) fn count(
+        &mut self,
+        place: &Place,
+        input: &[u8],
+        reply: &Reply,
+        now: u64,
+        elapsed_ns: u64,
+    ) {
+        self.look_at(place, input, now);
         let stats = &place.stats;
         let bucket = WorkerStats::latency_bucket(elapsed_ns);
         for job in &self.jobs[..self.next] {

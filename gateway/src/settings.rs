@@ -1,121 +1,119 @@
 //! What CONFIG GET tells and CONFIG SET changes.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Settings that take effect when they change. Relaxed: each stands for itself.
+mod table;
+mod value;
+
+use table::{Access, SETTINGS, Setting};
+
+/// Bytes that may wait for a subscriber, at once and for a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SubscriberLimit {
+    pub(crate) hard_bytes: usize,
+    pub(crate) soft_bytes: usize,
+    pub(crate) soft_s: u64,
+}
+
+/// All settings. Those that take effect when they change have a place of their
+/// own, and Relaxed is enough for it: each stands for itself.
 #[derive(Debug)]
 pub(crate) struct Settings {
     max_clients: AtomicUsize,
     /// Seconds after which a silent connection is closed; 0 is never.
     timeout_s: AtomicU64,
+    /// Commands that take longer are logged; below 0 none is.
+    slow_us: AtomicI64,
+    slow_entries_max: AtomicUsize,
+    /// Commands that take longer are events for LATENCY; 0 is none.
+    latency_ms: AtomicU64,
+    has_password: AtomicBool,
+    protected: AtomicBool,
+    /// Bytes of messages that may wait for a subscriber; 0 is any number.
+    subscriber_bytes: AtomicUsize,
+    /// In bytes of the pool; 0 is as many as there are.
+    max_memory: AtomicU64,
     values: Mutex<BTreeMap<&'static str, String>>,
 }
-
-/// What may be done with a setting.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Access {
-    /// Changes something.
-    Live,
-    /// Is remembered and told; what it would change is not there.
-    Remembered,
-    /// Is what it is.
-    Fixed,
-}
-
-use Access::{Fixed, Live, Remembered};
-
-/// Names, what may be done, and what they are at first. Those that clients and
-/// dashboards ask for.
-const SETTINGS: &[(&str, Access, &str)] = &[
-    ("activedefrag", Remembered, "no"),
-    ("appendfsync", Remembered, "everysec"),
-    ("appendonly", Fixed, "no"),
-    ("bind", Fixed, ""),
-    (
-        "client-output-buffer-limit",
-        Remembered,
-        "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
-    ),
-    ("client-query-buffer-limit", Fixed, "1073741824"),
-    ("cluster-enabled", Fixed, "no"),
-    ("daemonize", Fixed, "no"),
-    ("databases", Fixed, "16"),
-    ("dbfilename", Fixed, ""),
-    ("dir", Fixed, ""),
-    ("dynamic-hz", Remembered, "yes"),
-    ("enable-debug-command", Fixed, "no"),
-    ("hash-max-listpack-entries", Remembered, "512"),
-    ("hash-max-listpack-value", Remembered, "64"),
-    ("hz", Remembered, "10"),
-    ("io-threads", Fixed, "1"),
-    ("latency-monitor-threshold", Remembered, "0"),
-    ("latency-tracking", Remembered, "yes"),
-    ("lazyfree-lazy-expire", Remembered, "no"),
-    ("lfu-decay-time", Remembered, "1"),
-    ("lfu-log-factor", Remembered, "10"),
-    ("list-max-listpack-size", Remembered, "-2"),
-    ("loglevel", Remembered, "notice"),
-    ("lua-time-limit", Remembered, "5000"),
-    ("maxclients", Live, "10000"),
-    ("maxmemory", Fixed, "0"),
-    ("maxmemory-policy", Remembered, "noeviction"),
-    ("maxmemory-samples", Remembered, "5"),
-    ("min-replicas-to-write", Remembered, "0"),
-    ("notify-keyspace-events", Fixed, ""),
-    ("port", Fixed, "6379"),
-    ("proto-max-bulk-len", Fixed, "536870912"),
-    ("repl-backlog-size", Remembered, "1048576"),
-    ("replica-read-only", Fixed, "yes"),
-    ("replica-serve-stale-data", Remembered, "yes"),
-    ("requirepass", Fixed, ""),
-    ("save", Remembered, ""),
-    ("set-max-intset-entries", Remembered, "512"),
-    ("slave-read-only", Fixed, "yes"),
-    ("slowlog-log-slower-than", Remembered, "10000"),
-    ("slowlog-max-len", Remembered, "128"),
-    ("tcp-keepalive", Remembered, "300"),
-    ("timeout", Live, "0"),
-    ("tls-port", Fixed, "0"),
-    ("unixsocket", Fixed, ""),
-    ("zset-max-listpack-entries", Remembered, "128"),
-];
 
 /// Why a setting was not changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
     /// There is none of that name.
     Unknown,
-    /// It cannot be changed while the server runs.
-    Immutable,
-    /// The value is not one that it can have.
-    Value(&'static str),
+    /// It cannot be changed, or not to this, and why.
+    Value(String),
+}
+
+fn find(name: &[u8]) -> Option<&'static Setting> {
+    SETTINGS
+        .iter()
+        .find(|setting| setting.names().any(|known| name.eq_ignore_ascii_case(known.as_bytes())))
 }
 
 impl Settings {
     pub(crate) fn new(max_clients: usize, timeout_s: u64) -> Self {
-        let values = SETTINGS.iter().map(|(name, _, value)| (*name, (*value).to_owned())).collect();
+        let values = SETTINGS.iter().map(|setting| (setting.name, setting.default.to_owned()));
         let settings = Self {
-            max_clients: AtomicUsize::new(max_clients),
-            timeout_s: AtomicU64::new(timeout_s),
-            values: Mutex::new(values),
+            max_clients: AtomicUsize::new(0),
+            timeout_s: AtomicU64::new(0),
+            slow_us: AtomicI64::new(0),
+            slow_entries_max: AtomicUsize::new(0),
+            latency_ms: AtomicU64::new(0),
+            has_password: AtomicBool::new(false),
+            protected: AtomicBool::new(true),
+            subscriber_bytes: AtomicUsize::new(0),
+            max_memory: AtomicU64::new(0),
+            values: Mutex::new(values.collect()),
         };
         settings.tell("maxclients", max_clients.to_string());
         settings.tell("timeout", timeout_s.to_string());
+        for setting in SETTINGS {
+            settings.apply(setting.name);
+        }
         settings
     }
 
-    /// Says what a fixed setting is.
+    /// Says what a setting is, by who started the server.
     ///
     /// # Panics
     /// When there is no such setting.
-    pub(crate) fn tell(&self, name: &str, value: String) {
+    pub(crate) fn tell(&self, name: &'static str, value: String) {
         *self.values().get_mut(name).expect("a setting of that name") = value;
+        self.apply(name);
+    }
+
+    /// Puts a changed value into effect.
+    fn apply(&self, name: &str) {
+        let value = self.get(name);
+        let number = || value.parse::<u64>().unwrap_or(0);
+        match name {
+            "maxclients" => self.max_clients.store(number() as usize, Ordering::Relaxed),
+            "timeout" => self.timeout_s.store(number(), Ordering::Relaxed),
+            "slowlog-log-slower-than" => {
+                self.slow_us.store(value.parse().unwrap_or(-1), Ordering::Relaxed);
+            }
+            "slowlog-max-len" => self.slow_entries_max.store(number() as usize, Ordering::Relaxed),
+            "latency-monitor-threshold" => self.latency_ms.store(number(), Ordering::Relaxed),
+            "requirepass" => self.has_password.store(!value.is_empty(), Ordering::Relaxed),
+            "protected-mode" => self.protected.store(value == "yes", Ordering::Relaxed),
+            "client-output-buffer-limit" => {
+                self.subscriber_bytes.store(self.subscriber_limit().hard_bytes, Ordering::Relaxed);
+            }
+            "maxmemory" => self.max_memory.store(number(), Ordering::Relaxed),
+            _ => {}
+        }
     }
 
     fn values(&self) -> MutexGuard<'_, BTreeMap<&'static str, String>> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, name: &str) -> String {
+        self.values().get(name).cloned().unwrap_or_default()
     }
 
     pub(crate) fn max_clients(&self) -> usize {
@@ -126,9 +124,72 @@ impl Settings {
         self.timeout_s.load(Ordering::Relaxed)
     }
 
-    /// All settings by name.
-    pub(crate) fn all(&self) -> Vec<(&'static str, String)> {
-        self.values().iter().map(|(name, value)| (*name, value.clone())).collect()
+    pub(crate) fn slow_us(&self) -> i64 {
+        self.slow_us.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn slow_entries_max(&self) -> usize {
+        self.slow_entries_max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn latency_ms(&self) -> u64 {
+        self.latency_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn max_memory(&self) -> u64 {
+        self.max_memory.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_password(&self) -> bool {
+        self.has_password.load(Ordering::Relaxed)
+    }
+
+    /// Whether who comes from another machine is sent away: nobody has chosen a
+    /// password.
+    pub(crate) fn is_protected(&self) -> bool {
+        self.protected.load(Ordering::Relaxed) && !self.has_password()
+    }
+
+    /// Whether this is the password. How long the answer takes does not tell how
+    /// much of it was right.
+    pub(crate) fn is_password(&self, given: &[u8]) -> bool {
+        let password = self.get("requirepass");
+        let mut different = usize::from(password.len() != given.len());
+        for (index, byte) in given.iter().enumerate() {
+            different |= usize::from(password.as_bytes().get(index) != Some(byte));
+        }
+        different == 0
+    }
+
+    pub(crate) fn subscriber_bytes(&self) -> usize {
+        self.subscriber_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn subscriber_limit(&self) -> SubscriberLimit {
+        let classes = self.get("client-output-buffer-limit");
+        let mut words = classes.split(' ').skip_while(|word| *word != "pubsub").skip(1);
+        let mut number = || words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        SubscriberLimit { hard_bytes: number(), soft_bytes: number(), soft_s: number() as u64 }
+    }
+
+    /// The settings whose names, or other names, a pattern matches. Hidden ones
+    /// are told only to who names them.
+    pub(crate) fn matching(
+        &self,
+        is_match: impl Fn(&str) -> bool,
+        names: &[Vec<u8>],
+    ) -> Vec<(&'static str, String)> {
+        let values = self.values();
+        let mut found = Vec::new();
+        for setting in SETTINGS {
+            for name in setting.names() {
+                let named = names.iter().any(|given| given == name.as_bytes());
+                if named || (!setting.is_hidden() && is_match(name)) {
+                    found.push((name, values[setting.name].clone()));
+                }
+            }
+        }
+        found
     }
 
     /// Changes all of `changes`, or none and tells which could not be.
@@ -138,39 +199,35 @@ impl Settings {
     ) -> Result<(), (&'a [u8], Refused)> {
         let mut checked = Vec::new();
         for (name, value) in changes {
-            let refuse = |refused| Err((*name, refused));
-            let Some((known, access, _)) =
-                SETTINGS.iter().find(|(known, ..)| name.eq_ignore_ascii_case(known.as_bytes()))
-            else {
-                return refuse(Refused::Unknown);
-            };
-            let Ok(value) = std::str::from_utf8(value) else {
-                return refuse(Refused::Value("not text"));
-            };
-            match access {
+            let Some(setting) = find(name) else { return Err((*name, Refused::Unknown)) };
+            let text = std::str::from_utf8(value).ok();
+            let value = match text.ok_or_else(|| "argument is not text".to_owned()) {
                 // What it is already may be set: scripts do so.
-                Fixed if self.values()[known] == value => {}
-                Fixed => return refuse(Refused::Immutable),
-                Live if value.parse::<u32>().is_err() => {
-                    return refuse(Refused::Value("argument couldn't be parsed into an integer"));
+                Ok(text) if setting.access == Access::Fixed && self.get(setting.name) == text => {
+                    Ok(text.to_owned())
                 }
-                Live if *known == "maxclients" && value == "0" => {
-                    return refuse(Refused::Value(
-                        "argument must be between 1 and 4294967295 inclusive",
-                    ));
+                Ok(_) if setting.access == Access::Fixed => {
+                    Err("can't set immutable config".to_owned())
                 }
-                Live | Remembered => {}
+                Ok(text) => setting.value.check(text, &self.get(setting.name)),
+                Err(why) => Err(why),
+            };
+            match value {
+                Ok(value) => checked.push((*name, setting, value)),
+                Err(why) => return Err((*name, Refused::Value(why))),
             }
-            checked.push((*known, value));
         }
-        for (name, value) in checked {
-            let number = value.parse().unwrap_or(0);
-            match name {
-                "maxclients" => self.max_clients.store(number, Ordering::Relaxed),
-                "timeout" => self.timeout_s.store(number as u64, Ordering::Relaxed),
-                _ => {}
+        // Redis finds out only when all values are well formed.
+        for (name, setting, value) in &checked {
+            if setting.access == Access::Bound && *value != self.get(setting.name) {
+                let mut why = String::new();
+                let _ = write!(why, "Unable to listen on this {}", setting.name);
+                why.push_str(": it is chosen when the server starts");
+                return Err((name, Refused::Value(why)));
             }
-            self.tell(name, value.to_owned());
+        }
+        for (_, setting, value) in checked {
+            self.tell(setting.name, value);
         }
         Ok(())
     }
@@ -180,19 +237,60 @@ impl Settings {
 mod tests {
     use super::*;
 
-    #[test]
-    fn one_wrong_change_undoes_all() {
-        let settings = Settings::new(100, 0);
-        let changes: [(&[u8], &[u8]); 2] = [(b"timeout", b"5"), (b"port", b"1")];
-        assert_eq!(settings.change(&changes), Err((&b"port"[..], Refused::Immutable)));
-        assert_eq!(settings.timeout_s(), 0);
-        assert_eq!(settings.change(&changes[..1]), Ok(()));
-        assert_eq!(settings.timeout_s(), 5);
-        assert!(settings.all().contains(&("timeout", "5".to_owned())));
+    fn change(settings: &Settings, name: &str, value: &str) -> Result<(), Refused> {
+        settings.change(&[(name.as_bytes(), value.as_bytes())]).map_err(|(_, refused)| refused)
     }
 
     #[test]
-    fn settings_are_in_order() {
-        assert!(SETTINGS.is_sorted_by_key(|(name, ..)| *name));
+    fn one_wrong_change_undoes_all() {
+        let settings = Settings::new(100, 0);
+        let changes: [(&[u8], &[u8]); 2] = [(b"timeout", b"5"), (b"databases", b"1")];
+        let why = Refused::Value("can't set immutable config".to_owned());
+        assert_eq!(settings.change(&changes), Err((&b"databases"[..], why)));
+        assert_eq!(settings.timeout_s(), 0);
+        assert_eq!(settings.change(&changes[..1]), Ok(()));
+        assert_eq!(settings.timeout_s(), 5);
+        let told = settings.matching(|name| name == "timeout", &[]);
+        assert_eq!(told, [("timeout", "5".to_owned())]);
+    }
+
+    #[test]
+    fn every_setting_may_be_set_to_what_it_is() {
+        let settings = Settings::new(100, 0);
+        for (name, value) in settings.matching(|_| true, &[]) {
+            assert_eq!(change(&settings, name, &value), Ok(()), "{name} {value}");
+        }
+        assert!(SETTINGS.is_sorted_by_key(|setting| setting.name));
+    }
+
+    #[test]
+    fn another_name_changes_the_same_setting() {
+        let settings = Settings::new(100, 0);
+        assert_eq!(change(&settings, "hash-max-ziplist-value", "5"), Ok(()));
+        assert_eq!(settings.get("hash-max-listpack-value"), "5");
+        assert_eq!(change(&settings, "no-such-thing", "5"), Err(Refused::Unknown));
+    }
+
+    #[test]
+    fn a_password_is_right_as_a_whole_or_not_at_all() {
+        let settings = Settings::new(100, 0);
+        assert!(!settings.has_password() && settings.is_protected());
+        assert_eq!(change(&settings, "requirepass", "secret"), Ok(()));
+        assert!(settings.has_password() && !settings.is_protected());
+        for wrong in ["", "secre", "secrets", "Secret"] {
+            assert!(!settings.is_password(wrong.as_bytes()), "{wrong}");
+        }
+        assert!(settings.is_password(b"secret"));
+    }
+
+    #[test]
+    fn limits_of_subscribers_are_read_from_their_class() {
+        let settings = Settings::new(100, 0);
+        let limit = settings.subscriber_limit();
+        assert_eq!((limit.hard_bytes, limit.soft_bytes, limit.soft_s), (32 << 20, 8 << 20, 60));
+        assert_eq!(change(&settings, "client-output-buffer-limit", "pubsub 1mb 0 0"), Ok(()));
+        assert_eq!(settings.subscriber_limit().hard_bytes, 1 << 20);
+        assert!(settings.get("client-output-buffer-limit").starts_with("normal 0 0 0 slave"));
+        assert!(change(&settings, "client-output-buffer-limit", "nobody 1 1 1").is_err());
     }
 }

@@ -1,10 +1,14 @@
 //! What all workers of a process see.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::client::Clients;
+use crate::channels::Channels;
+use crate::client::{Client, Clients};
+use crate::inbox::Message;
 use crate::settings::Settings;
+use crate::slow::Slow;
 use crate::stats::WorkerStats;
 
 /// The Redis version whose behaviour this is.
@@ -12,11 +16,36 @@ pub(crate) const REDIS_VERSION: &str = "7.2.4";
 /// Our own version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// Why every request is looked at one by one: bits of [`Shared::watch`].
+const PAUSED: u8 = 1;
+const MONITORED: u8 = 2;
+const TIMED: u8 = 4;
+/// Below this many microseconds every command is timed by itself.
+const TIMED_US_MAX: i64 = 1000;
+/// Lines that wait for a client of MONITOR; more end it.
+const MONITOR_BYTES_MAX: usize = 64 << 20;
+
+/// Which commands wait while clients are paused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pause {
+    All,
+    Writes,
+}
+
 /// One for the whole process.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) clients: Clients,
+    pub(crate) channels: Channels,
+    pub(crate) slow: Slow,
+    monitors: Mutex<Vec<Arc<Client>>>,
+    paused: Mutex<Option<(Pause, u64)>>,
+    /// Whether requests have to be looked at one by one, and why. Relaxed: who
+    /// sees it late ran before.
+    watch: AtomicU8,
+    /// A command that takes longer is noted; as nanoseconds.
+    long_ns: AtomicU64,
     /// By worker.
     pub(crate) stats: Vec<Arc<WorkerStats>>,
     /// The counts at the last CONFIG RESETSTAT, from which INFO counts.
@@ -37,14 +66,115 @@ impl Shared {
                 format!("{:08x}", rapidhash::v3::rapidhash_v3(&(seed + part).to_le_bytes()) as u32)
             })
             .collect();
-        Self {
+        let this = Self {
             settings,
             clients: Clients::default(),
+            channels: Channels::default(),
+            slow: Slow::default(),
+            monitors: Mutex::default(),
+            paused: Mutex::default(),
+            watch: AtomicU8::new(0),
+            long_ns: AtomicU64::new(u64::MAX),
             stats: (0..workers).map(|_| Arc::default()).collect(),
             baseline: Mutex::default(),
             port,
             run_id,
             started: Instant::now(),
+        };
+        this.settings_changed();
+        this
+    }
+
+    fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether requests have to be looked at one by one.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watch.load(Ordering::Relaxed) != 0
+    }
+
+    fn watch(&self, why: u8, does: bool) {
+        if does {
+            self.watch.fetch_or(why, Ordering::Relaxed);
+        } else {
+            self.watch.fetch_and(!why, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts into effect what depends on several settings.
+    pub(crate) fn settings_changed(&self) {
+        let slow_us = self.settings.slow_us();
+        let slow_ns = u64::try_from(slow_us).map_or(u64::MAX, |us| us.saturating_mul(1000));
+        let event_ns = match self.settings.latency_ms() {
+            0 => u64::MAX,
+            ms => ms.saturating_mul(1_000_000),
+        };
+        self.long_ns.store(slow_ns.min(event_ns), Ordering::Relaxed);
+        self.watch(TIMED, (0..TIMED_US_MAX).contains(&slow_us));
+    }
+
+    /// Whether a command that took so long is noted.
+    #[inline]
+    pub(crate) fn is_long(&self, elapsed_ns: u64) -> bool {
+        elapsed_ns >= self.long_ns.load(Ordering::Relaxed)
+    }
+
+    /// Lets commands wait until a moment, in milliseconds of the time of day.
+    pub(crate) fn pause(&self, pause: Pause, until_ms: u64) {
+        let mut paused = Self::lock(&self.paused);
+        // What is paused already is not paused less, nor for less long.
+        *paused = match *paused {
+            Some((Pause::All, until)) if until > unix_ms() => {
+                Some((Pause::All, until.max(until_ms)))
+            }
+            Some((_, until)) if until > unix_ms() => Some((pause, until.max(until_ms))),
+            _ => Some((pause, until_ms)),
+        };
+        self.watch(PAUSED, true);
+    }
+
+    pub(crate) fn unpause(&self) {
+        *Self::lock(&self.paused) = None;
+        self.watch(PAUSED, false);
+    }
+
+    /// What has to wait now.
+    pub(crate) fn paused(&self) -> Option<Pause> {
+        if self.watch.load(Ordering::Relaxed) & PAUSED == 0 {
+            return None;
+        }
+        let paused = *Self::lock(&self.paused);
+        match paused {
+            Some((pause, until_ms)) if until_ms > unix_ms() => Some(pause),
+            _ => {
+                self.unpause();
+                None
+            }
+        }
+    }
+
+    pub(crate) fn monitor(&self, client: &Arc<Client>) {
+        let mut monitors = Self::lock(&self.monitors);
+        monitors.push(client.clone());
+        self.watch(MONITORED, true);
+    }
+
+    pub(crate) fn monitor_no_more(&self, client: &Client) {
+        let mut monitors = Self::lock(&self.monitors);
+        monitors.retain(|other| other.id != client.id);
+        self.watch(MONITORED, !monitors.is_empty());
+    }
+
+    /// Shows a command to all clients of MONITOR.
+    pub(crate) fn show(&self, line: impl FnOnce() -> Vec<u8>) {
+        if self.watch.load(Ordering::Relaxed) & MONITORED == 0 {
+            return;
+        }
+        let line: Arc<[u8]> = line().into();
+        for client in &*Self::lock(&self.monitors) {
+            client.inbox.put(Message::Line(line.clone()), MONITOR_BYTES_MAX);
         }
     }
 

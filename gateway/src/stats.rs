@@ -70,6 +70,8 @@ pub struct CommandStats {
     pub round_trips_sum: Counter,
     /// Calls that were answered by an error.
     pub failed: Counter,
+    /// Calls that were not run: no password was given, the pool is full, ...
+    pub rejected: Counter,
 }
 
 /// What is counted on one worker.
@@ -93,6 +95,9 @@ pub struct WorkerStats {
     pub idle_closed: Counter,
     /// Connections closed because they did not read their replies.
     pub slow_reader_closed: Counter,
+    /// Connections closed by CLIENT KILL, or because they did not take their
+    /// messages.
+    pub killed: Counter,
     /// Connections closed because what they sent was no request.
     pub protocol_errors: Counter,
     /// Times that a connection was not read from because it did not read.
@@ -119,6 +124,7 @@ impl Default for WorkerStats {
             connections_closed: Counter::default(),
             idle_closed: Counter::default(),
             slow_reader_closed: Counter::default(),
+            killed: Counter::default(),
             protocol_errors: Counter::default(),
             output_stalls: Counter::default(),
             beat_ms: Counter::default(),

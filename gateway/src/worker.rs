@@ -26,13 +26,17 @@ const STALLED_MS_MAX: u64 = 60_000;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A step of maintenance, with the pause behind it, takes a few milliseconds.
 const REST: Duration = Duration::from_secs(1);
+const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is \
+    enabled and no password is set for the default user. In this mode connections are only \
+    accepted from the loopback interface. Choose a password by --requirepass or CONFIG SET \
+    requirepass, or turn protected mode off by --protected-mode no or CONFIG SET protected-mode \
+    no from this machine.\r\n";
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// What the tasks of one worker share.
 pub(crate) struct Worker<K> {
     pub(crate) keyspace: K,
     pub(crate) place: Place,
-    pub(crate) clock: quanta::Clock,
     pub(crate) buffers: BufferPool,
     pub(crate) outbox: Outbox,
     pub(crate) limits: Limits,
@@ -60,7 +64,6 @@ impl<K: Keyspace + 'static> Worker<K> {
         Rc::new(Self {
             keyspace,
             place: Place::new(shared, stats, seed),
-            clock: quanta::Clock::new(),
             buffers: BufferPool::default(),
             outbox: Outbox::default(),
             limits,
@@ -138,6 +141,11 @@ impl<K: Keyspace + 'static> Worker<K> {
             return;
         }
         let Ok(local) = stream.local_addr() else { return };
+        if shared.settings.is_protected() && !address.ip().to_canonical().is_loopback() {
+            stats.connections_rejected.add(1);
+            let _ = stream.try_write(PROTECTED);
+            return;
+        }
         let limit = shared.settings.max_clients();
         let Some(client) = shared.clients.connect(address, local, unix_ms(), limit) else {
             stats.connections_rejected.add(1);
@@ -168,13 +176,23 @@ impl<K: Keyspace + 'static> Worker<K> {
             let now_ms = unix_ms();
             self.coarse_ms.set(now_ms);
             self.place.stats.beat_ms.set(now_ms);
+            let limit = self.place.shared.settings.max_memory();
+            if limit > 0 || self.place.is_full.get() {
+                let usage = self.keyspace.usage();
+                let is_limited = limit > 0 && limit < usage.capacity_bytes;
+                self.place.is_full.set(is_limited && usage.used_bytes > limit);
+            }
             let timeout_s = self.place.shared.settings.timeout_s();
+            let subscribers = self.place.shared.settings.subscriber_limit();
             for link in self.links.borrow().values() {
                 let id = link.client.id;
                 if link.stalled_ms(now_ms) > STALLED_MS_MAX {
                     info!(client = id, "closing a connection that does not read its replies");
                     self.place.stats.slow_reader_closed.add(1);
                     link.ask(End::Now);
+                } else if link.is_burdened(now_ms, subscribers) {
+                    info!(client = id, "closing a subscriber that does not take its messages");
+                    link.client.inbox.kill();
                 } else if timeout_s > 0 && link.is_idle(now_ms, timeout_s * 1000) {
                     debug!(client = id, "closing an idle connection");
                     self.place.stats.idle_closed.add(1);

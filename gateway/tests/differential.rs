@@ -138,6 +138,20 @@ impl Random {
         .to_vec()
     }
 
+    fn field(&mut self) -> Vec<u8> {
+        self.choose(&["f1", "f2", "f3", "other", "", "7"]).as_bytes().to_vec()
+    }
+
+    /// Short, so that redis-server keeps the order of fields.
+    fn content(&mut self) -> Vec<u8> {
+        let texts = ["", "5", "-3", "1.5", "text", " 1", "9223372036854775807", "nan", "1e3"];
+        self.choose(&texts).as_bytes().to_vec()
+    }
+
+    fn place(&mut self) -> Vec<u8> {
+        self.choose(&["0", "1", "7", "8", "100", "-1", "x", "4294967296"]).as_bytes().to_vec()
+    }
+
     fn random_case(&mut self, word: &str) -> Vec<u8> {
         let upper = self.below(3) > 0;
         if upper { word.to_uppercase().into_bytes() } else { word.to_lowercase().into_bytes() }
@@ -240,6 +254,36 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
         "keys",
         "flushall",
         "client|what",
+        "hset",
+        "hset",
+        "hmset",
+        "hget",
+        "hmget",
+        "hgetall",
+        "hkeys",
+        "hvals",
+        "hlen",
+        "hdel",
+        "hexists",
+        "hstrlen",
+        "hsetnx",
+        "hincrby",
+        "hincrbyfloat",
+        "hscan",
+        "setbit",
+        "getbit",
+        "bitcount",
+        "bitpos",
+        "bitop",
+        "bitfield",
+        "bitfield_ro",
+        "lcs",
+        "msetnx",
+        "rename",
+        "renamenx",
+        "copy",
+        "publish",
+        "pubsub|numsub",
     ];
     let name = random.choose(&names);
     let (first, second) = name.split_once('|').map_or((name, None), |(a, b)| (a, Some(b)));
@@ -331,6 +375,84 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
             out.push(random.choose(&["save", "appendonly", "nothing", "databases"]).into());
         }
         "client|what" => {}
+        "hset" | "hmset" => {
+            out.push(random.key());
+            for _ in 0..=random.below(3) {
+                out.extend([random.field(), random.content()]);
+            }
+        }
+        "hget" | "hexists" | "hstrlen" => out.extend([random.key(), random.field()]),
+        "hmget" | "hdel" => {
+            out.push(random.key());
+            for _ in 0..=random.below(4) {
+                out.push(random.field());
+            }
+        }
+        "hgetall" | "hkeys" | "hvals" | "hlen" => out.push(random.key()),
+        "hsetnx" => out.extend([random.key(), random.field(), random.content()]),
+        "hincrby" => out.extend([random.key(), random.field(), random.integer()]),
+        "hincrbyfloat" => {
+            let by = random.choose(&FLOATS);
+            out.extend([random.key(), random.field(), by.into()]);
+        }
+        "hscan" => {
+            out.extend([random.key(), random.choose(&["0", "0", "x"]).into()]);
+            match random.below(4) {
+                0 => out.extend(["match", "f*"].map(Into::into)),
+                1 => out.extend(["count", random.choose(&["10", "0", "x"])].map(Into::into)),
+                _ => {}
+            }
+        }
+        "setbit" => {
+            let bit = random.choose(&["0", "1", "1", "2", "x"]);
+            out.extend([random.key(), random.place(), bit.into()]);
+        }
+        "getbit" => out.extend([random.key(), random.place()]),
+        "bitcount" => {
+            out.push(random.key());
+            range(random, &mut out);
+        }
+        "bitpos" => {
+            out.extend([random.key(), random.choose(&["0", "1", "2", "x"]).into()]);
+            range(random, &mut out);
+        }
+        "bitop" => {
+            let how = random.choose(&["and", "or", "xor", "not", "nor"]);
+            out.extend([random.random_case(how), random.key(), random.key()]);
+            for _ in 0..random.below(3) {
+                out.push(random.key());
+            }
+        }
+        "bitfield" | "bitfield_ro" => {
+            out.push(random.key());
+            for _ in 0..random.below(4) {
+                fields(random, &mut out);
+            }
+        }
+        "lcs" => {
+            out.extend([random.key(), random.key()]);
+            for _ in 0..random.below(3) {
+                let word = random.choose(&["len", "idx", "withmatchlen", "what"]);
+                out.push(random.random_case(word));
+            }
+        }
+        "msetnx" => {
+            for _ in 0..=random.below(2) {
+                out.extend([random.key(), random.value()]);
+            }
+        }
+        "rename" | "renamenx" => out.extend([random.key(), random.key()]),
+        "copy" => {
+            out.extend([random.key(), random.key()]);
+            match random.below(6) {
+                0 => out.extend(["db", random.choose(&["1", "16", "x"])].map(Into::into)),
+                1 | 2 => out.push(random.random_case("replace")),
+                3 => out.push("what".into()),
+                _ => {}
+            }
+        }
+        "publish" => out.extend([random.key(), random.value()]),
+        "pubsub|numsub" => out.push(random.key()),
         _ => {}
     }
     match random.below(25) {
@@ -340,6 +462,31 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
         _ => {}
     }
     out
+}
+
+fn range(random: &mut Random, out: &mut Vec<Vec<u8>>) {
+    for _ in 0..random.below(3) {
+        out.push(random.integer());
+    }
+    if random.below(3) == 0 {
+        let unit = random.choose(&["bit", "byte", "what"]);
+        out.push(random.random_case(unit));
+    }
+}
+
+/// An operation of BITFIELD, right or nearly so.
+fn fields(random: &mut Random, out: &mut Vec<Vec<u8>>) {
+    let word = random.choose(&["get", "get", "set", "incrby", "overflow", "what"]);
+    out.push(random.random_case(word));
+    if word == "overflow" {
+        let how = random.choose(&["wrap", "sat", "fail", "what"]);
+        return out.push(random.random_case(how));
+    }
+    out.push(random.choose(&["u8", "i8", "u1", "i64", "u63", "i5", "u13", "u64", "x8"]).into());
+    out.push(random.choose(&["0", "7", "100", "#0", "#3", "-1", "#x", "4294967296"]).into());
+    if word != "get" {
+        out.push(random.integer());
+    }
 }
 
 fn command_words(random: &mut Random) -> Vec<Vec<u8>> {
@@ -395,6 +542,10 @@ fn is_alike(name: &[u8], one: &str, other: &str) -> bool {
     let slack = match name.to_ascii_lowercase().as_slice() {
         b"ttl" | b"expiretime" => 10,
         b"pexpiretime" => 10_000,
+        // Redis 7.0 does not look at a range of a key that is not there.
+        b"bitcount" | b"bitpos" => {
+            return one.starts_with("-ERR") && [":0\\r\\n", ":-1\\r\\n"].contains(&other);
+        }
         b"hello" => return [one, other].iter().all(|reply| reply.contains("standalone")),
         _ => return false,
     };
@@ -410,7 +561,8 @@ fn is_alike(name: &[u8], one: &str, other: &str) -> bool {
 fn same_replies(gateway: &Gateway, rounds: u64, resp3: bool, seed: u64) {
     let redis = Redis::start();
     let mut random = Random(seed);
-    for round in 0..rounds {
+    let mut faults: Vec<(Vec<u8>, String)> = Vec::new();
+    'rounds: for round in 0..rounds {
         let mut theirs = Client::connect(redis.address);
         let mut ours = gateway.client();
         if resp3 {
@@ -424,19 +576,29 @@ fn same_replies(gateway: &Gateway, rounds: u64, resp3: bool, seed: u64) {
         for (index, words) in commands.iter().enumerate() {
             let expected = theirs.reply().escape_ascii().to_string();
             let reply = ours.reply().escape_ascii().to_string();
-            if is_alike(&words[0], &reply, &expected) {
+            if reply == expected || is_alike(&words[0], &reply, &expected) {
                 continue;
             }
-            let before: Vec<_> = commands[..index].iter().map(|words| show(words)).collect();
-            assert_eq!(
-                reply,
-                expected,
-                "seed {seed}, round {round}: {}\nafter {}",
-                show(words),
-                before.join("\n      ")
-            );
+            let name = words[0].to_ascii_lowercase();
+            if !faults.iter().any(|(known, _)| *known == name) {
+                let before: Vec<_> = commands[..index].iter().map(|words| show(words)).collect();
+                let fault = format!(
+                    "seed {seed}, round {round}: {}\n  ours  {reply}\n  redis {expected}\n  after {}",
+                    show(words),
+                    before.join("\n        ")
+                );
+                faults.push((name, fault));
+            }
+            // From here on they hold different keys.
+            for address in [gateway.address, redis.address] {
+                Client::connect(address).ask("FLUSHALL");
+            }
+            continue 'rounds;
         }
     }
+    // The first of each command: all of them are told at once.
+    let faults: Vec<String> = faults.into_iter().map(|(_, fault)| fault).collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }
 
 #[test]

@@ -11,9 +11,9 @@ use crate::settings::Refused;
 /// CONFIG GET pattern [pattern ...]
 pub(super) fn get(place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
     let patterns: Vec<Vec<u8>> = arguments.from(2).map(<[u8]>::to_ascii_lowercase).collect();
-    let mut settings = place.shared.settings.all();
-    settings
-        .retain(|(name, _)| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes())));
+    let is_match =
+        |name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes()));
+    let settings = place.shared.settings.matching(is_match, &patterns);
     reply.map(settings.len());
     for (name, value) in settings {
         reply.bulk(name.as_bytes());
@@ -44,15 +44,15 @@ pub(super) fn set(place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
         [head, printed(name), b"') - ", why.as_bytes()].concat()
     };
     match place.shared.settings.change(&changes) {
-        Ok(()) => reply.ok(),
+        Ok(()) => {
+            place.shared.settings_changed();
+            reply.ok();
+        }
         Err((name, Refused::Unknown)) => {
             let head = &b"ERR Unknown option or number of arguments for CONFIG SET - '"[..];
             reply.error_bytes(&[head, printed(name), b"'"].concat());
         }
-        Err((name, Refused::Immutable)) => {
-            reply.error_bytes(&failed(name, "can't set immutable config"));
-        }
-        Err((name, Refused::Value(why))) => reply.error_bytes(&failed(name, why)),
+        Err((name, Refused::Value(why))) => reply.error_bytes(&failed(name, &why)),
     }
 }
 

@@ -3,10 +3,14 @@
 
 use fusee::DATABASES;
 
-use super::{Command, Local, NOT_INTEGER, client, config, docs, integer, is, printed, server};
+use super::{
+    Command, Local, NOT_INTEGER, client, config, docs, integer, is, printed, pubsub, server,
+    slowlog,
+};
+use crate::channels::Way;
 use crate::reply::{Protocol, Reply};
 use crate::request::Arguments;
-use crate::session::{Flow, Place, State};
+use crate::session::{Flow, Place, Replies, State};
 use crate::shared::REDIS_VERSION;
 
 /// How much of a client's words an error quotes.
@@ -21,16 +25,16 @@ pub(crate) fn local(
     reply: &mut Reply,
 ) -> Flow {
     match local {
-        Local::Ping => ping(arguments, reply),
+        Local::Ping => ping(state, arguments, reply),
         Local::Echo => reply.bulk(arguments.get(1)),
         Local::Quit => {
             reply.ok();
             return Flow::Close;
         }
         Local::Select => select(state, arguments, reply),
-        Local::Auth => auth(arguments, reply),
-        Local::Hello => hello(state, arguments, reply),
-        Local::Reset => reset(state, reply),
+        Local::Auth => auth(state, place, arguments, reply),
+        Local::Hello => hello(state, place, arguments, reply),
+        Local::Reset => reset(state, place, reply),
         Local::Time => server::time(reply),
         Local::FunctionFlush => server::function_flush(arguments, reply),
         Local::ClientId => reply.integer(state.client.id as i64),
@@ -40,6 +44,13 @@ pub(crate) fn local(
         Local::ClientInfo => client::info(state, reply),
         Local::ClientList => client::list(place, arguments, reply),
         Local::ClientNoEvict | Local::ClientNoTouch => client::switch(arguments, reply),
+        Local::ClientKill => return client::kill(state, place, arguments, reply),
+        Local::ClientPause => client::pause(place, arguments, reply),
+        Local::ClientUnpause => {
+            place.shared.unpause();
+            reply.ok();
+        }
+        Local::ClientReply => client::reply_mode(state, arguments, reply),
         Local::ClientHelp => server::help("CLIENT", reply),
         Local::Command => docs::all(reply),
         Local::CommandCount => docs::count(reply),
@@ -47,22 +58,74 @@ pub(crate) fn local(
         Local::CommandInfo => docs::info(arguments, reply),
         Local::CommandList => docs::list(arguments, reply),
         Local::CommandGetKeys => docs::getkeys(arguments, reply),
+        Local::CommandGetKeysAndFlags => docs::getkeysandflags(arguments, reply),
         Local::CommandHelp => server::help("COMMAND", reply),
         Local::ConfigGet => config::get(place, arguments, reply),
         Local::ConfigSet => config::set(place, arguments, reply),
         Local::ConfigResetStat => config::resetstat(place, reply),
         Local::ConfigRewrite => config::rewrite(reply),
         Local::ConfigHelp => server::help("CONFIG", reply),
+        Local::ObjectHelp => server::help("OBJECT", reply),
+        Local::MemoryHelp => server::help("MEMORY", reply),
+        Local::Monitor => monitor(state, place, reply),
+        Local::SlowlogGet => slowlog::get(place, arguments, reply),
+        Local::SlowlogLen => reply.integer(place.shared.slow.commands_len() as i64),
+        Local::SlowlogReset => {
+            place.shared.slow.reset_commands();
+            reply.ok();
+        }
+        Local::SlowlogHelp => server::help("SLOWLOG", reply),
+        Local::LatencyDoctor => slowlog::doctor(place, reply),
+        Local::LatencyHistogram => slowlog::histogram(place, arguments, reply),
+        Local::LatencyHistory => slowlog::history(place, arguments, reply),
+        Local::LatencyLatest => slowlog::latest(place, reply),
+        Local::LatencyReset => slowlog::reset(place, arguments, reply),
+        Local::LatencyHelp => server::help("LATENCY", reply),
+        Local::Publish(way) => pubsub::publish(way, place, arguments, reply),
+        Local::Subscribe(way) => pubsub::subscribe(way, state, place, arguments, reply),
+        Local::Unsubscribe(way) => pubsub::unsubscribe(way, state, place, arguments, reply),
+        Local::PubSubChannels(way) => pubsub::channels(way, place, arguments, reply),
+        Local::PubSubNumSub(way) => pubsub::numsub(way, place, arguments, reply),
+        Local::PubSubNumPat => {
+            reply.integer(place.shared.channels.count(Way::Pattern) as i64);
+        }
+        Local::PubSubHelp => server::help("PUBSUB", reply),
     }
     Flow::More
 }
 
 /// PING [message]
-fn ping(arguments: Arguments<'_>, reply: &mut Reply) {
+fn ping(state: &State, arguments: Arguments<'_>, reply: &mut Reply) {
     match arguments.len() {
+        1 | 2 if state.is_listening_in_resp2() => {
+            // All that comes is a message then.
+            reply.array(2);
+            reply.bulk(b"pong");
+            reply.bulk(arguments.from(1).next().unwrap_or_default());
+        }
         1 => reply.simple("PONG"),
         2 => reply.bulk(arguments.get(1)),
         _ => reply.error("ERR wrong number of arguments for 'ping' command"),
+    }
+}
+
+/// MONITOR
+fn monitor(state: &mut State, place: &Place, reply: &mut Reply) {
+    if !state.is_monitor {
+        state.is_monitor = true;
+        state.client.monitors(true);
+        place.shared.monitor(&state.client);
+    }
+    reply.ok();
+}
+
+/// Ends what a connection gets without asking: messages and lines of MONITOR.
+pub(crate) fn forget(state: &mut State, place: &Place) {
+    pubsub::forget(state, place);
+    if state.is_monitor {
+        state.is_monitor = false;
+        state.client.monitors(false);
+        place.shared.monitor_no_more(&state.client);
     }
 }
 
@@ -84,17 +147,31 @@ fn select(state: &mut State, arguments: Arguments<'_>, reply: &mut Reply) {
     }
 }
 
-/// AUTH [user] password. There is one user, and it has no password.
-fn auth(arguments: Arguments<'_>, reply: &mut Reply) {
+/// AUTH [user] password. There is one user.
+fn auth(state: &mut State, place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
+    let has_password = place.shared.settings.has_password();
     match arguments.len() {
-        2 => reply.error(
+        2 if !has_password => reply.error(
             "ERR AUTH <password> called without any password configured for the default user. \
              Are you sure your configuration is correct?",
         ),
-        3 if arguments.get(1) == b"default" => reply.ok(),
-        3 => wrong_password(reply),
+        2 if authenticate(state, place, b"default", arguments.get(1)) => reply.ok(),
+        3 if authenticate(state, place, arguments.get(1), arguments.get(2)) => reply.ok(),
+        2 | 3 => wrong_password(reply),
         _ => reply.error(super::SYNTAX),
     }
+}
+
+/// Whether these are the words of a user; the connection is then that user's.
+fn authenticate(state: &mut State, place: &Place, user: &[u8], password: &[u8]) -> bool {
+    let settings = &place.shared.settings;
+    let is_right =
+        user == b"default" && (!settings.has_password() || settings.is_password(password));
+    if is_right {
+        state.authenticated = true;
+        state.guard();
+    }
+    is_right
 }
 
 fn wrong_password(reply: &mut Reply) {
@@ -102,7 +179,7 @@ fn wrong_password(reply: &mut Reply) {
 }
 
 /// HELLO [version [AUTH user password] [SETNAME name]]
-fn hello(state: &mut State, arguments: Arguments<'_>, reply: &mut Reply) {
+fn hello(state: &mut State, place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
     let mut protocol = None;
     if arguments.len() > 1 {
         protocol = match integer(arguments.get(1)) {
@@ -119,8 +196,7 @@ fn hello(state: &mut State, arguments: Arguments<'_>, reply: &mut Reply) {
     let mut options = arguments.from(arguments.len().min(2));
     while let Some(option) = options.next() {
         if is(option, "auth") && options.len() >= 2 {
-            user = options.next();
-            options.next();
+            user = options.next().zip(options.next());
         } else if is(option, "setname") && options.len() >= 1 {
             name = options.next();
             if !name.is_some_and(client::is_name) {
@@ -131,8 +207,17 @@ fn hello(state: &mut State, arguments: Arguments<'_>, reply: &mut Reply) {
             return reply.error_bytes(&text);
         }
     }
-    if user.is_some_and(|user| user != b"default") {
+    if let Some((user, password)) = user
+        && !authenticate(state, place, user, password)
+    {
         return wrong_password(reply);
+    }
+    if !state.authenticated {
+        return reply.error(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+             HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+             select the RESP protocol version at the same time",
+        );
     }
     if let Some(name) = name {
         state.client.names().name = name.to_vec();
@@ -140,6 +225,7 @@ fn hello(state: &mut State, arguments: Arguments<'_>, reply: &mut Reply) {
     if let Some(protocol) = protocol {
         state.protocol = protocol;
         reply.protocol = protocol;
+        state.guard();
         tell(state);
     }
     reply.map(7);
@@ -160,11 +246,15 @@ fn hello(state: &mut State, arguments: Arguments<'_>, reply: &mut Reply) {
 }
 
 /// RESET
-fn reset(state: &mut State, reply: &mut Reply) {
+fn reset(state: &mut State, place: &Place, reply: &mut Reply) {
+    forget(state, place);
+    state.authenticated = !place.shared.settings.has_password();
+    state.replies = Replies::All;
     state.database = 0;
     state.protocol = Protocol::Resp2;
     reply.protocol = Protocol::Resp2;
     state.client.names().name.clear();
+    state.guard();
     tell(state);
     reply.simple("RESET");
 }

@@ -11,7 +11,7 @@ fn whole() -> impl Iterator<Item = &'static Command> + Clone {
 }
 
 /// The command that `get` or `client|id` names.
-fn named(name: &[u8]) -> Option<&'static Command> {
+pub(super) fn named(name: &[u8]) -> Option<&'static Command> {
     let mut parts = name.splitn(2, |byte| *byte == b'|');
     let mut id = table::find(parts.next()?)?;
     if let Some(subcommand) = parts.next() {
@@ -106,26 +106,61 @@ fn document(command: &Command, reply: &mut Reply) {
 
 /// COMMAND GETKEYS name [argument ...]
 pub(super) fn getkeys(arguments: Arguments<'_>, reply: &mut Reply) {
-    let Some(mut command) = table::find(arguments.get(2)).map(|id| &COMMANDS[usize::from(id)])
-    else {
-        return reply.error("ERR Invalid command specified");
+    let (_, places) = match keys_of(arguments) {
+        Ok(found) => found,
+        Err(error) => return reply.error(error),
     };
+    reply.array(places.len());
+    places.into_iter().for_each(|place| reply.bulk(arguments.get(place)));
+}
+
+/// COMMAND GETKEYSANDFLAGS name [argument ...]
+pub(super) fn getkeysandflags(arguments: Arguments<'_>, reply: &mut Reply) {
+    let (command, places) = match keys_of(arguments) {
+        Ok(found) => found,
+        Err(error) => return reply.error(error),
+    };
+    reply.array(places.len());
+    for place in places {
+        reply.array(2);
+        reply.bulk(arguments.get(place));
+        let flags = key_flags(command);
+        reply.set(flags.len());
+        flags.iter().for_each(|flag| reply.simple(flag));
+    }
+}
+
+/// The command that stands from the third argument on, and the places of its
+/// keys.
+fn keys_of(arguments: Arguments<'_>) -> Result<(&'static Command, Vec<usize>), &'static str> {
+    const UNKNOWN: &str = "ERR Invalid command specified";
+    let id = table::find(arguments.get(2)).ok_or(UNKNOWN)?;
+    let mut command = &COMMANDS[usize::from(id)];
     if !command.subcommands().is_empty() && arguments.len() > 3 {
-        match table::find_subcommand(command.id(), arguments.get(3)) {
-            Some(id) => command = &COMMANDS[usize::from(id)],
-            None => return reply.error("ERR Invalid command specified"),
-        }
+        let id = table::find_subcommand(id, arguments.get(3)).ok_or(UNKNOWN)?;
+        command = &COMMANDS[usize::from(id)];
     }
     if command.keys.0 == 0 {
-        return reply.error("ERR The command has no key arguments");
+        return Err("ERR The command has no key arguments");
     }
     if !command.takes(arguments.len() - 2) {
-        return reply.error("ERR Invalid number of arguments specified for command");
+        return Err("ERR Invalid number of arguments specified for command");
     }
     let places = command.key_places(arguments.len() - 2);
-    let keys: Vec<&[u8]> = places.map(|place| arguments.get(place + 2)).collect();
-    reply.array(keys.len());
-    keys.into_iter().for_each(|key| reply.bulk(key));
+    Ok((command, places.map(|place| place + 2).collect()))
+}
+
+/// What a command does with its keys, in Redis's words.
+fn key_flags(command: &Command) -> &'static [&'static str] {
+    match command.name {
+        _ if !command.is_write() => &["RO", "access"],
+        "set" | "setex" | "psetex" | "mset" | "msetnx" => &["OW", "update"],
+        "setnx" => &["OW", "insert"],
+        "del" | "unlink" => &["RM", "delete"],
+        "append" => &["RW", "insert"],
+        "getdel" => &["RW", "access", "delete"],
+        _ => &["RW", "update"],
+    }
 }
 
 /// A command as COMMAND INFO tells it, in Redis 7's ten fields.
@@ -156,7 +191,7 @@ fn key_specs(command: &Command, reply: &mut Reply) {
     reply.array(1);
     reply.map(3);
     reply.bulk(b"flags");
-    let flags: &[&str] = if command.is_write() { &["RW", "UPDATE"] } else { &["RO", "ACCESS"] };
+    let flags = key_flags(command);
     reply.set(flags.len());
     flags.iter().for_each(|flag| reply.simple(flag));
     reply.bulk(b"begin_search");
@@ -195,6 +230,9 @@ fn categories(command: &Command) -> impl Iterator<Item = &'static str> + use<> {
         (has("readonly"), "@read"),
         (has("write"), "@write"),
         (command.group == Group::String, "@string"),
+        (command.group == Group::Hash, "@hash"),
+        (command.group == Group::Bitmap, "@bitmap"),
+        (command.group == Group::PubSub, "@pubsub"),
         (command.group == Group::Connection, "@connection"),
         (command.group == Group::Scripting, "@scripting"),
         (has("admin"), "@admin"),
@@ -211,8 +249,11 @@ fn group_name(group: Group) -> &'static str {
     match group {
         Group::String => "string",
         Group::Generic => "generic",
+        Group::Hash => "hash",
+        Group::Bitmap => "bitmap",
         Group::Connection => "connection",
         Group::Server => "server",
         Group::Scripting => "scripting",
+        Group::PubSub => "pubsub",
     }
 }

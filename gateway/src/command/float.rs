@@ -25,6 +25,10 @@ impl LongDouble {
     pub(crate) const ZERO: Self =
         Self { negative: false, mantissa: 0, exponent: 0, infinite: false };
 
+    pub(crate) fn is_infinite(self) -> bool {
+        self.infinite
+    }
+
     /// A number as strtold reads it, and nothing after it. `None` also when it
     /// is out of range or not a number.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {

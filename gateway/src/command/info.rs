@@ -6,18 +6,21 @@ use std::sync::Arc;
 use fusee::DATABASES;
 
 use super::table::COMMANDS;
-use super::{Call, is};
+use super::{Call, CommandId, is};
+use crate::channels::Way;
 use crate::keyspace::Keyspace;
 use crate::reply::ErrorKind;
 use crate::session::Place;
 use crate::shared::{REDIS_VERSION, VERSION, unix_us};
-use crate::stats::WorkerStats;
+use crate::stats::{LATENCY_NS, WorkerStats};
 
 /// Counts of all workers at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
-    /// By command: calls, their time in nanoseconds, and failures.
-    commands: Vec<[u64; 3]>,
+    /// By command: calls, their time in nanoseconds, failures, and refusals.
+    commands: Vec<[u64; 4]>,
+    /// By command: calls by how long they took.
+    latency: Vec<[u64; LATENCY_NS.len() + 1]>,
     /// By kind.
     errors: Vec<u64>,
     connections: u64,
@@ -39,10 +42,15 @@ impl Totals {
                 sum(&calls),
                 sum(&|one| one.commands[id].latency_ns.get()),
                 sum(&|one| one.commands[id].failed.get()),
+                sum(&|one| one.commands[id].rejected.get()),
             ]
+        });
+        let latency = (0..COMMANDS.len()).map(|id| {
+            std::array::from_fn(|bucket| sum(&|one| one.commands[id].latency[bucket].get()))
         });
         Self {
             commands: commands.collect(),
+            latency: latency.collect(),
             errors: (0..ErrorKind::COUNT).map(|kind| sum(&|one| one.errors[kind].get())).collect(),
             connections: sum(&|one| one.connections.get()),
             rejected: sum(&|one| one.connections_rejected.get()),
@@ -53,9 +61,24 @@ impl Totals {
         }
     }
 
+    /// How often a command was called.
+    pub(crate) fn calls(&self, command: CommandId) -> u64 {
+        self.commands[usize::from(command)][0]
+    }
+
+    /// Its calls by the buckets of [`LATENCY_NS`].
+    pub(crate) fn latency(&self, command: CommandId) -> &[u64] {
+        &self.latency[usize::from(command)]
+    }
+
     /// What was counted after `then`.
     pub(crate) fn since(mut self, then: &Self) -> Self {
         for (now, then) in self.commands.iter_mut().zip(&then.commands) {
+            for (now, then) in now.iter_mut().zip(then) {
+                *now = now.saturating_sub(*then);
+            }
+        }
+        for (now, then) in self.latency.iter_mut().zip(&then.latency) {
             for (now, then) in now.iter_mut().zip(then) {
                 *now = now.saturating_sub(*then);
             }
@@ -250,7 +273,7 @@ fn memory<K: Keyspace>(keyspace: &K, text: &mut String) {
 fn stats(place: &Place, totals: &Totals, text: &mut String) {
     let calls: u64 = totals.commands.iter().map(|[calls, ..]| calls).sum();
     let errors: u64 = totals.errors.iter().sum();
-    let _ = place;
+    let channels = &place.shared.channels;
     fields(
         text,
         &[
@@ -270,8 +293,9 @@ fn stats(place: &Place, totals: &Totals, text: &mut String) {
             ("evicted_clients", "0"),
             ("keyspace_hits", &totals.hits.to_string()),
             ("keyspace_misses", &totals.misses.to_string()),
-            ("pubsub_channels", "0"),
-            ("pubsub_patterns", "0"),
+            ("pubsub_channels", &channels.count(Way::Channel).to_string()),
+            ("pubsub_patterns", &channels.count(Way::Pattern).to_string()),
+            ("pubsubshard_channels", &channels.count(Way::Shard).to_string()),
             ("latest_fork_usec", "0"),
             ("total_forks", "0"),
             ("migrate_cached_sockets", "0"),
@@ -299,14 +323,14 @@ fn errors(totals: &Totals, text: &mut String) {
 }
 
 fn commands(totals: &Totals, text: &mut String) {
-    for (command, [calls, ns, failed]) in COMMANDS.iter().zip(&totals.commands) {
-        if *calls > 0 {
+    for (command, [calls, ns, failed, rejected]) in COMMANDS.iter().zip(&totals.commands) {
+        if calls + rejected > 0 {
             let _ = write!(
                 text,
-                "cmdstat_{}:calls={calls},usec={},usec_per_call={:.2},rejected_calls=0,failed_calls={failed}\r\n",
+                "cmdstat_{}:calls={calls},usec={},usec_per_call={:.2},rejected_calls={rejected},failed_calls={failed}\r\n",
                 command.name,
                 ns / 1000,
-                *ns as f64 / 1000.0 / *calls as f64,
+                *ns as f64 / 1000.0 / (*calls).max(1) as f64,
             );
         }
     }
@@ -316,7 +340,7 @@ fn commands(totals: &Totals, text: &mut String) {
 /// each lies, since the start.
 fn latencies(place: &Place, text: &mut String) {
     for (id, command) in COMMANDS.iter().enumerate() {
-        let mut buckets = [0; crate::stats::LATENCY_NS.len() + 1];
+        let mut buckets = [0; LATENCY_NS.len() + 1];
         for worker in &place.shared.stats {
             for (sum, count) in buckets.iter_mut().zip(&worker.commands[id].latency) {
                 *sum += count.get();
@@ -332,8 +356,8 @@ fn latencies(place: &Place, text: &mut String) {
                 left = left.saturating_sub(*count);
                 left == 0
             });
-            let last = crate::stats::LATENCY_NS.len() - 1;
-            crate::stats::LATENCY_NS[place.unwrap_or(last).min(last)] as f64 / 1000.0
+            let last = LATENCY_NS.len() - 1;
+            LATENCY_NS[place.unwrap_or(last).min(last)] as f64 / 1000.0
         };
         let _ = write!(
             text,

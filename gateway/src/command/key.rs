@@ -1,7 +1,9 @@
 //! Commands about keys, whatever their values are.
 
-use super::{Call, NOT_INTEGER, SYNTAX, Walk, glob, info, integer, is};
+use super::{Call, NOT_INTEGER, SYNTAX, Walk, glob, info, integer, is, lcs};
 use crate::keyspace::Keyspace;
+use crate::reply::Reply;
+use crate::request::Arguments;
 use crate::session::Place;
 
 /// Keys that one step of KEYS or RANDOMKEY asks the keyspace for.
@@ -35,34 +37,78 @@ pub(crate) async fn walk<K: Keyspace>(walk: Walk, mut call: Call<'_, K>, place: 
         Walk::FlushDb => flush(call, Some(call.database)).await,
         Walk::FlushAll => flush(call, None).await,
         Walk::Info => info::info(call, place).await,
+        Walk::Lcs => lcs::lcs(call).await,
     }
+}
+
+/// What was said after SCAN's and its relatives' cursor.
+pub(super) struct ScanOptions<'a> {
+    pub(super) cursor: u64,
+    pub(super) count: usize,
+    pub(super) pattern: Option<&'a [u8]>,
+    kind: Option<&'a [u8]>,
+}
+
+impl<'a> ScanOptions<'a> {
+    /// Reads the cursor at a place and the options behind it; `None` after an
+    /// error reply.
+    pub(super) fn parse(
+        arguments: Arguments<'a>,
+        at: usize,
+        takes_type: bool,
+        reply: &mut Reply,
+    ) -> Option<Self> {
+        let Some(cursor) = cursor(arguments.get(at)) else {
+            reply.error("ERR invalid cursor");
+            return None;
+        };
+        let mut options = Self { cursor, count: 10, pattern: None, kind: None };
+        let mut words = arguments.from(at + 1);
+        while let Some(option) = words.next() {
+            let error = match words.next() {
+                Some(value) if is(option, "count") => match integer(value) {
+                    None => NOT_INTEGER,
+                    Some(..1) => SYNTAX,
+                    Some(value) => {
+                        options.count = value.min(SCAN_COUNT_MAX) as usize;
+                        continue;
+                    }
+                },
+                Some(value) if is(option, "match") => {
+                    options.pattern = Some(value);
+                    continue;
+                }
+                Some(value) if takes_type && is(option, "type") => {
+                    options.kind = Some(value);
+                    continue;
+                }
+                _ => SYNTAX,
+            };
+            reply.error(error);
+            return None;
+        }
+        Some(options)
+    }
+}
+
+/// What HSCAN and its like answer to a key of another kind: a cursor that is none
+/// is told first.
+pub(super) fn refuse_scan(text: &[u8], reply: &mut Reply) {
+    match cursor(text) {
+        Some(_) => super::wrong_type(reply),
+        None => reply.error("ERR invalid cursor"),
+    }
+}
+
+/// Whether a cursor is one.
+pub(super) fn is_cursor(text: &[u8]) -> bool {
+    cursor(text).is_some()
 }
 
 /// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
 async fn scan<K: Keyspace>(call: &mut Call<'_, K>) {
-    let Some(cursor) = cursor(call.arguments.get(1)) else {
-        return call.reply.error("ERR invalid cursor");
-    };
-    let mut count = 10;
-    let mut pattern = None;
-    let mut kind = None;
-    let mut arguments = call.arguments.from(2);
-    while let Some(option) = arguments.next() {
-        let Some(value) = arguments.next() else { return call.reply.error(SYNTAX) };
-        if is(option, "count") {
-            match integer(value) {
-                None => return call.reply.error(NOT_INTEGER),
-                Some(..1) => return call.reply.error(SYNTAX),
-                Some(value) => count = value.min(SCAN_COUNT_MAX) as usize,
-            }
-        } else if is(option, "match") {
-            pattern = Some(value);
-        } else if is(option, "type") {
-            kind = Some(value);
-        } else {
-            return call.reply.error(SYNTAX);
-        }
-    }
+    let Some(options) = ScanOptions::parse(call.arguments, 1, true, call.reply) else { return };
+    let ScanOptions { cursor, count, pattern, kind } = options;
     let mut names = Names::default();
     let next = call
         .keyspace
@@ -178,7 +224,7 @@ impl Names {
         self.ends.push(self.bytes.len());
     }
 
-    fn write(&self, reply: &mut crate::reply::Reply) {
+    fn write(&self, reply: &mut Reply) {
         reply.array(self.ends.len());
         let mut start = 0;
         for end in &self.ends {

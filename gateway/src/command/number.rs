@@ -1,6 +1,6 @@
 //! Strings that hold numbers.
 
-use fusee::Decision;
+use fusee::{Decision, Kind};
 
 use super::float::LongDouble;
 use super::{Call, NOT_INTEGER, integer, replace};
@@ -24,7 +24,7 @@ pub(super) async fn decrby<K: Keyspace>(call: &mut Call<'_, K>) {
 
 /// INCR key, DECR key
 pub(super) async fn add<K: Keyspace>(call: &mut Call<'_, K>, by: i64) {
-    call.update(call.key(1), |entry, value, reply| {
+    call.update_as(Kind::String, call.key(1), |entry, value, reply| {
         let Some(old) = entry.map_or(Some(0), |entry| integer(entry.value)) else {
             reply.error(NOT_INTEGER);
             return Decision::Keep;
@@ -44,7 +44,7 @@ pub(super) async fn add<K: Keyspace>(call: &mut Call<'_, K>, by: i64) {
 /// INCRBYFLOAT key increment
 pub(super) async fn incrbyfloat<K: Keyspace>(call: &mut Call<'_, K>) {
     let by = LongDouble::parse(call.arguments.get(2));
-    call.update(call.key(1), |entry, value, reply| {
+    call.update_as(Kind::String, call.key(1), |entry, value, reply| {
         let old = entry.map_or(Some(LongDouble::ZERO), |entry| LongDouble::parse(entry.value));
         let (Some(old), Some(by)) = (old, by) else {
             reply.error("ERR value is not a valid float");

@@ -3,51 +3,50 @@
 
 use fusee::{Entry, Error, Key, Kind};
 
-use super::{NOT_INTEGER, Read, integer, refuse};
+use super::table::Command;
+use super::{NOT_INTEGER, Read, bits, hash, integer, object, refuse, wrong_type};
 use crate::reply::Reply;
-use crate::request::{Arguments, BULK_BYTES_MAX};
+use crate::request::{Arguments, BULK_BYTES_MAX, Frame, Requests};
 
 /// Replies beyond which the commands that follow are read again later, once
 /// these have been sent: what a pipeline asks for may be any multiple of 512 MB.
 const REPLY_BYTES_PER_READ: usize = 1 << 20;
 /// The largest reply of one command, so that an MGET of many large values does
 /// not take all memory. Four of the largest values.
-const REPLY_BYTES_MAX: usize = 4 * BULK_BYTES_MAX as usize + (1 << 20);
+pub(super) const REPLY_BYTES_MAX: usize = 4 * BULK_BYTES_MAX as usize + (1 << 20);
 
 /// One gathered command: how many keys it has among all that are gathered, and
-/// how their entries become its reply.
+/// where its arguments are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gathered {
     read: Read,
-    /// 0 when the arguments were wrong and the reply is an error.
     keys: u32,
-    range: (i64, i64),
+    frame: Frame,
 }
 
 /// Adds a command's keys to `keys`.
 #[inline]
 pub(crate) fn gather<'a>(
     read: Read,
+    command: &Command,
+    frame: Frame,
     arguments: Arguments<'a>,
     database: u8,
     keys: &mut Vec<Key<'a>>,
 ) -> Gathered {
-    let mut range = (0, 0);
-    match read {
-        Read::MGet | Read::Exists | Read::Touch => {
-            keys.extend(arguments.from(1).map(|name| Key { database, name }));
-            return Gathered { read, keys: arguments.len() as u32 - 1, range };
-        }
-        Read::GetRange => {
-            match (integer(arguments.get(2)), integer(arguments.get(3))) {
-                (Some(start), Some(end)) => range = (start, end),
-                _ => return Gathered { read, keys: 0, range },
-            };
-        }
-        _ => {}
+    if matches!(read, Read::MGet | Read::Exists | Read::Touch) {
+        keys.extend(arguments.from(1).map(|name| Key { database, name }));
+        return Gathered { read, keys: arguments.len() as u32 - 1, frame };
     }
-    keys.push(Key { database, name: arguments.get(1) });
-    Gathered { read, keys: 1, range }
+    keys.push(Key { database, name: arguments.get(command.keys.0 as usize) });
+    Gathered { read, keys: 1, frame }
+}
+
+/// Where the arguments of gathered commands are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    pub(crate) requests: &'a Requests,
+    pub(crate) input: &'a [u8],
 }
 
 /// Keys that were there, and that were not, as INFO counts them.
@@ -60,8 +59,10 @@ pub(crate) struct Lookups {
 /// Turns the entries of gathered commands into their replies, in order.
 pub(crate) struct Answers<'a> {
     gathered: &'a [Gathered],
+    source: Source<'a>,
     reply: &'a mut Reply,
     now_ms: u64,
+    random: u64,
     pub(crate) lookups: Lookups,
     /// Keys of the first of `gathered` that have been answered.
     answered: u32,
@@ -85,25 +86,27 @@ impl<'a> Answers<'a> {
     /// `now_ms` is asked only if a command tells how long a key has left.
     pub(crate) fn new(
         gathered: &'a [Gathered],
+        source: Source<'a>,
         reply: &'a mut Reply,
+        random: u64,
         now_ms: impl FnOnce() -> u64,
     ) -> Self {
         let timed = gathered.iter().any(|one| matches!(one.read, Read::Ttl | Read::PTtl));
         let now_ms = if timed { now_ms() } else { 0 };
         let mark = reply.len();
-        let mut answers = Self {
+        Self {
             gathered,
+            source,
             reply,
             now_ms,
+            random,
             lookups: Lookups::default(),
             answered: 0,
             found: 0,
             start: mark,
             mark,
             failed: None,
-        };
-        answers.skip_malformed();
-        answers
+        }
     }
 
     /// Takes the next key's entry.
@@ -112,7 +115,7 @@ impl<'a> Answers<'a> {
         if self.is_full() {
             return;
         }
-        let Some(&Gathered { read, keys, range }) = self.gathered.first() else { return };
+        let Some(&Gathered { read, keys, frame }) = self.gathered.first() else { return };
         let entry = match result {
             Ok(entry) => entry,
             Err(error) => {
@@ -126,7 +129,8 @@ impl<'a> Answers<'a> {
         }
         match read {
             Read::Get => match entry {
-                Some(entry) => self.reply.bulk(entry.value),
+                Some(Entry { value, kind: Kind::String, .. }) => self.reply.bulk(value),
+                Some(_) => wrong_type(self.reply),
                 None => self.reply.null(),
             },
             Read::MGet => {
@@ -135,21 +139,18 @@ impl<'a> Answers<'a> {
                 }
                 match entry {
                     Some(_) if self.failed.is_some() => {}
-                    Some(entry) if self.room() < entry.value.len() => {
-                        self.reply.truncate(self.mark);
-                        self.failed = Some(Failure::TooLarge);
+                    Some(Entry { value, kind: Kind::String, .. }) => {
+                        if self.room() < value.len() {
+                            self.reply.truncate(self.mark);
+                            self.failed = Some(Failure::TooLarge);
+                        } else {
+                            self.reply.bulk(value);
+                        }
                     }
-                    Some(entry) => self.reply.bulk(entry.value),
-                    None => self.reply.null(),
+                    Some(_) | None => self.reply.null(),
                 }
             }
             Read::Exists | Read::Touch => self.found += i64::from(entry.is_some()),
-            Read::Strlen => {
-                self.reply.integer(entry.map_or(0, |entry| entry.value.len() as i64));
-            }
-            Read::GetRange => {
-                self.reply.bulk(entry.map_or(&[], |entry| slice(entry.value, range)));
-            }
             Read::Type => {
                 self.reply.simple(entry.map_or("none", |entry| kind_name(entry.kind)));
             }
@@ -157,10 +158,60 @@ impl<'a> Answers<'a> {
                 let end = entry.map(|entry| entry.expires_at_ms);
                 self.reply.integer(time(read, end, self.now_ms));
             }
+            // The error is written when the command is finished.
+            _ if self.failed.is_some() => {}
+            _ => {
+                let arguments = self.source.requests.arguments(self.source.input, frame);
+                self.single(read, arguments, entry);
+            }
         }
         self.answered += 1;
         if self.answered == keys {
             self.finish(read);
+        }
+    }
+
+    /// Answers a command that reads one key of one kind.
+    fn single(&mut self, read: Read, arguments: Arguments<'_>, entry: Option<Entry<'_>>) {
+        let reply = &mut *self.reply;
+        let of_kind = |kind: Kind| match entry {
+            Some(entry) if entry.kind != kind => Err(()),
+            entry => Ok(entry.map(|entry| entry.value)),
+        };
+        match read {
+            Read::Strlen => match of_kind(Kind::String) {
+                Ok(value) => reply.integer(value.map_or(0, <[u8]>::len) as i64),
+                Err(()) => wrong_type(reply),
+            },
+            Read::GetRange => {
+                match (integer(arguments.get(2)), integer(arguments.get(3)), of_kind(Kind::String))
+                {
+                    (Some(start), Some(end), Ok(value)) => {
+                        reply.bulk(value.map_or(&[], |value| slice(value, (start, end))));
+                    }
+                    (Some(_), Some(_), Err(())) => wrong_type(reply),
+                    _ => reply.error(NOT_INTEGER),
+                }
+            }
+            Read::Hash(read) => match of_kind(Kind::Hash) {
+                Ok(value) => {
+                    self.random = self.random.rotate_left(7) ^ 0x9e37_79b9;
+                    hash::answer(read, arguments, value, self.random, reply);
+                }
+                Err(()) if read == hash::HashRead::Scan => {
+                    super::key::refuse_scan(arguments.get(2), reply);
+                }
+                Err(()) => wrong_type(reply),
+            },
+            Read::Bits(read) => match of_kind(Kind::String) {
+                Ok(value) => bits::answer(read, arguments, value, reply),
+                Err(()) => match bits::fault(read, arguments) {
+                    Some(error) => reply.error(error),
+                    None => wrong_type(reply),
+                },
+            },
+            Read::Object(read) => object::answer(read, arguments, entry, reply),
+            _ => unreachable!("it is answered where it is taken"),
         }
     }
 
@@ -182,7 +233,6 @@ impl<'a> Answers<'a> {
         self.answered = 0;
         self.gathered = &self.gathered[1..];
         self.mark = self.reply.len();
-        self.skip_malformed();
     }
 
     /// Whether the commands that are left have to wait for the next read.
@@ -193,16 +243,6 @@ impl<'a> Answers<'a> {
 
     fn room(&self) -> usize {
         REPLY_BYTES_MAX.saturating_sub(self.reply.len() - self.mark)
-    }
-
-    /// Answers commands whose arguments were wrong.
-    #[inline]
-    fn skip_malformed(&mut self) {
-        while let Some(Gathered { keys: 0, .. }) = self.gathered.first() {
-            self.reply.error(NOT_INTEGER);
-            self.gathered = &self.gathered[1..];
-            self.mark = self.reply.len();
-        }
     }
 
     /// What was found, once all keys have been taken, and how many commands
@@ -217,6 +257,10 @@ impl<'a> Answers<'a> {
 pub(crate) fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::String => "string",
+        Kind::Hash => "hash",
+        Kind::List => "list",
+        Kind::Set => "set",
+        Kind::Later => "unknown",
     }
 }
 
@@ -254,19 +298,35 @@ fn time(read: Read, end: Option<Option<u64>>, now_ms: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::{Limits, Next};
 
     #[test]
     fn a_failed_read_is_one_error_and_its_neighbours_stay() {
-        let keys = |read, keys| Gathered { read, keys, range: (0, 0) };
+        let mut input = b"GETRANGE k x 1\nGETRANGE k 0 0\nHGET k f\n".to_vec();
+        let mut requests = Requests::default();
+        let mut frames = Vec::new();
+        while let Ok(Next::Frame(frame)) = requests.next(&mut input, Limits::new(true)) {
+            frames.push(frame);
+        }
+        let keys = |read, keys, at: usize| Gathered { read, keys, frame: frames[at] };
+        let hash = Read::Hash(hash::HashRead::Get);
         let gathered = [
-            keys(Read::Get, 1),
-            keys(Read::MGet, 3),
-            keys(Read::GetRange, 0),
-            keys(Read::Exists, 2),
+            keys(Read::Get, 1, 0),
+            keys(Read::MGet, 3, 0),
+            keys(Read::GetRange, 1, 0),
+            keys(Read::GetRange, 1, 1),
+            keys(Read::GetRange, 1, 1),
+            keys(hash, 1, 2),
+            keys(Read::Exists, 2, 0),
         ];
         let mut reply = Reply::default();
-        let mut answers = Answers::new(&gathered, &mut reply, || 0);
+        let source = Source { requests: &requests, input: &input };
+        let mut answers = Answers::new(&gathered, source, &mut reply, 1, || 0);
         let entry = Entry { value: b"v", kind: Kind::String, expires_at_ms: None };
+        answers.take(Ok(Some(entry)));
+        answers.take(Ok(Some(entry)));
+        answers.take(Err(Error::NodeDown { node: 3 }));
+        answers.take(Ok(Some(entry)));
         answers.take(Ok(Some(entry)));
         answers.take(Ok(Some(entry)));
         answers.take(Err(Error::NodeDown { node: 3 }));
@@ -274,14 +334,16 @@ mod tests {
         answers.take(Ok(None));
         answers.take(Ok(Some(entry)));
         let (lookups, left) = answers.end();
-        assert_eq!((lookups.hits, lookups.misses, left), (4, 2, 0));
+        assert_eq!((lookups.hits, lookups.misses, left), (7, 3, 0));
         let text = String::from_utf8(reply.into_bytes()).expect("text");
+        let down = "-ERR memory node 3 does not answer; a write may or may not have been applied, \
+                    read before trying again\r\n";
         assert_eq!(
             text,
-            "$1\r\nv\r\n\
-             -ERR memory node 3 does not answer; a write may or may not have been applied, \
-             read before trying again\r\n\
-             -ERR value is not an integer or out of range\r\n:1\r\n"
+            format!(
+                "$1\r\nv\r\n{down}-ERR value is not an integer or out of range\r\n$1\r\nv\r\n{down}\
+                 -WRONGTYPE Operation against a key holding the wrong kind of value\r\n:1\r\n"
+            )
         );
     }
 

@@ -1,6 +1,6 @@
 //! Writes of strings: SET and its relatives.
 
-use fusee::{Decision, Entry, Key, Setting};
+use fusee::{Decision, Entry, Key, Kind, Setting};
 
 use super::{Call, SYNTAX, TOO_LONG, integer, is, replace};
 use crate::keyspace::Keyspace;
@@ -169,6 +169,10 @@ pub(super) async fn set<K: Keyspace>(call: &mut Call<'_, K>) {
     }
     let new = call.arguments.get(2);
     call.update(call.key(1), |entry, value, reply| {
+        if options.get && entry.is_some_and(|entry| entry.kind != Kind::String) {
+            super::wrong_type(reply);
+            return Decision::Keep;
+        }
         let refused =
             if entry.is_some() { options.only_if_absent } else { options.only_if_present };
         if options.get {
@@ -212,7 +216,7 @@ pub(super) async fn setex<K: Keyspace>(call: &mut Call<'_, K>, unit_ms: i64) {
 /// GETSET key value
 pub(super) async fn getset<K: Keyspace>(call: &mut Call<'_, K>) {
     let new = call.arguments.get(2);
-    call.update(call.key(1), |entry, value, reply| {
+    call.update_as(Kind::String, call.key(1), |entry, value, reply| {
         bulk_or_null(reply, entry);
         value.extend_from_slice(new);
         replace(None)
@@ -222,7 +226,7 @@ pub(super) async fn getset<K: Keyspace>(call: &mut Call<'_, K>) {
 
 /// GETDEL key
 pub(super) async fn getdel<K: Keyspace>(call: &mut Call<'_, K>) {
-    call.update(call.key(1), |entry, _, reply| {
+    call.update_as(Kind::String, call.key(1), |entry, _, reply| {
         bulk_or_null(reply, entry);
         if entry.is_some() { Decision::Delete } else { Decision::Keep }
     })
@@ -236,7 +240,7 @@ pub(super) async fn getex<K: Keyspace>(call: &mut Call<'_, K>) {
     };
     let now_ms = call.keyspace.now_ms();
     let name = call.command.name;
-    call.update(call.key(1), |entry, value, reply| {
+    call.update_as(Kind::String, call.key(1), |entry, value, reply| {
         // A key that is not there is null even when the time is wrong.
         let Some(entry) = entry else {
             reply.null();
@@ -276,7 +280,7 @@ pub(super) async fn getex<K: Keyspace>(call: &mut Call<'_, K>) {
 /// APPEND key value
 pub(super) async fn append<K: Keyspace>(call: &mut Call<'_, K>) {
     let tail = call.arguments.get(2);
-    call.update(call.key(1), |entry, value, reply| {
+    call.update_as(Kind::String, call.key(1), |entry, value, reply| {
         let head = entry.map_or(&[][..], |entry| entry.value);
         let length = head.len() + tail.len();
         if length as i64 > BULK_BYTES_MAX {
@@ -299,7 +303,7 @@ pub(super) async fn setrange<K: Keyspace>(call: &mut Call<'_, K>) {
         return call.reply.error("ERR offset is out of range");
     }
     let patch = call.arguments.get(3);
-    call.update(call.key(1), |entry, value, reply| {
+    call.update_as(Kind::String, call.key(1), |entry, value, reply| {
         let old = entry.map_or(&[][..], |entry| entry.value);
         if patch.is_empty() {
             reply.integer(old.len() as i64);

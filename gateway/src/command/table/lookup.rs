@@ -5,7 +5,7 @@ use super::{COMMANDS, CommandId};
 /// No command's name is longer.
 const NAME_BYTES_MAX: usize = 16;
 /// More than four times the commands, so that probes rarely collide.
-const PLACES: usize = 512;
+const PLACES: usize = 1024;
 const EMPTY: u8 = u8::MAX;
 
 /// For each place a name's bits and its command. Built by the compiler.
@@ -28,9 +28,9 @@ const fn bits(name: &[u8]) -> u128 {
 #[inline]
 const fn place(bits: u128) -> usize {
     let folded = (bits ^ (bits >> 64)) as u64;
-    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55) as usize
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize
 }
-const _: () = assert!(PLACES == 1 << (64 - 55));
+const _: () = assert!(PLACES == 1 << (64 - 54));
 
 const fn place_all() -> [(u128, CommandId); PLACES] {
     assert!(COMMANDS.len() < EMPTY as usize && COMMANDS.len() * 4 < PLACES);
