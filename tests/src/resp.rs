@@ -121,6 +121,11 @@ impl Client {
         self.receive_nested(DEPTH_MAX)
     }
 
+    /// Takes the next line as it came, without its end.
+    pub fn receive_line(&mut self) -> io::Result<String> {
+        self.line()
+    }
+
     /// Whether the server has closed the connection without another byte.
     pub fn is_closed(&mut self) -> bool {
         match self.stream.fill_buf() {

@@ -82,6 +82,11 @@ pub(crate) const ALL: &[Suite] = &[
         run: |options| test_target("resp", options),
     },
     Suite {
+        name: "compat",
+        about: "faults that other servers of this protocol had",
+        run: |options| test_target("compat", options),
+    },
+    Suite {
         name: "redis-tools",
         about: "redis-cli and redis-benchmark",
         run: |options| {
@@ -176,7 +181,7 @@ pub(crate) fn list() -> String {
 
 /// Names of the integration tests that are suites, as flags for cargo.
 pub(crate) fn test_targets() -> Vec<&'static str> {
-    ["resp", "redis_tools", "sdk", "linearizability", "gateways", "drain", "oom", "pool", "rdma"]
+    ["resp", "compat", "redis_tools", "sdk", "linearizability", "gateways", "drain", "oom", "pool", "rdma"]
         .into_iter()
         .flat_map(|name| ["--test", name])
         .collect()
