@@ -181,10 +181,21 @@ pub(crate) fn list() -> String {
 
 /// Names of the integration tests that are suites, as flags for cargo.
 pub(crate) fn test_targets() -> Vec<&'static str> {
-    ["resp", "compat", "redis_tools", "sdk", "linearizability", "gateways", "drain", "oom", "pool", "rdma"]
-        .into_iter()
-        .flat_map(|name| ["--test", name])
-        .collect()
+    [
+        "resp",
+        "compat",
+        "redis_tools",
+        "sdk",
+        "linearizability",
+        "gateways",
+        "drain",
+        "oom",
+        "pool",
+        "rdma",
+    ]
+    .into_iter()
+    .flat_map(|name| ["--test", name])
+    .collect()
 }
 
 /// Runs one of [`test_targets`]; one test at a time, since each has a server.
