@@ -39,7 +39,7 @@ impl Gateways<'_> {
     /// # Errors
     /// If a server fails, or a number makes no sense.
     pub fn run(&self, rows: &[Workload], keys: &Keys, cores: &Cores) -> Result<bool, String> {
-        if self.windows == 0 || self.counts.iter().any(|&count| count == 0) {
+        if self.windows == 0 || self.counts.contains(&0) {
             return Err("windows and gateways are at least 1".into());
         }
         if self.connections < self.counts.iter().copied().max().unwrap_or(0) {
