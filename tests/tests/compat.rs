@@ -209,13 +209,18 @@ fn a_nul_in_a_pattern_is_a_byte_like_any_other() {
     {
         let Reply::Array(keys) = client.command(&[b"KEYS", pattern]) else { panic!("an array") };
         assert_eq!(keys.len(), expected, "{}", pattern.escape_ascii());
-        let Reply::Array(found) =
-            client.command(&[&b"SCAN"[..], b"0", b"MATCH", pattern, b"COUNT", b"100000"])
-        else {
-            panic!("an array")
-        };
-        let Reply::Array(keys) = &found[1] else { panic!("an array") };
-        assert_eq!((found[0].text().as_str(), keys.len()), ("0", expected));
+        let (mut cursor, mut scanned) = ("0".to_owned(), 0);
+        loop {
+            let command = [&b"SCAN"[..], cursor.as_bytes(), b"MATCH", pattern, b"COUNT", b"1000"];
+            let Reply::Array(found) = client.command(&command) else { panic!("an array") };
+            let Reply::Array(keys) = &found[1] else { panic!("an array") };
+            scanned += keys.len();
+            cursor = found[0].text();
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(scanned, expected, "{}", pattern.escape_ascii());
     }
 }
 

@@ -45,6 +45,7 @@ pub(super) fn fault(read: BitRead, arguments: Arguments<'_>) -> Option<&'static 
     match read {
         BitRead::Get if offset(arguments.get(2)).is_none() => Some(BAD_OFFSET),
         BitRead::Pos => wanted(arguments.get(2)).err(),
+        BitRead::Field => field::parse_reads(arguments).err(),
         _ => None,
     }
 }
@@ -82,7 +83,12 @@ struct Range {
 
 impl Range {
     /// Reads `[start [end [BYTE | BIT]]]` from an argument on.
-    fn parse(arguments: Arguments<'_>, at: usize, length: usize) -> Result<Self, &'static str> {
+    fn parse(
+        arguments: Arguments<'_>,
+        at: usize,
+        length: usize,
+        command: BitRead,
+    ) -> Result<Self, &'static str> {
         let given = arguments.len() - at;
         let number = |place: usize, default: i64| {
             if given > place {
@@ -91,16 +97,26 @@ impl Range {
                 Ok(default)
             }
         };
-        let (start, end) = (number(0, 0)?, number(1, -1)?);
-        let unit_bits = match given {
-            0..=2 => 8,
-            3 if is(arguments.get(at + 2), "bit") => 1,
-            3 if is(arguments.get(at + 2), "byte") => 8,
+        let unit = match given {
+            0..=2 => Ok(8),
+            3 if is(arguments.get(at + 2), "bit") => Ok(1),
+            3 if is(arguments.get(at + 2), "byte") => Ok(8),
+            3 => Err(SYNTAX),
             _ => return Err(SYNTAX),
+        };
+        // Of several faults each command tells another one first.
+        let start = number(0, 0)?;
+        let (end, unit_bits) = match command {
+            BitRead::Pos => {
+                let unit = unit?;
+                (number(1, -1)?, unit)
+            }
+            _ => (number(1, -1)?, unit?),
         };
         let units = (length * 8 / unit_bits) as i64;
         let has_end = given > 1;
-        if start < 0 && end < 0 && start > end {
+        // BITCOUNT looks at the order before it counts from the end, BITPOS after.
+        if command == BitRead::Count && start < 0 && end < 0 && start > end {
             return Ok(Self { bits: None, has_end });
         }
         let place = |position: i64| {
@@ -118,7 +134,9 @@ fn count(arguments: Arguments<'_>, value: &[u8]) -> Result<i64, &'static str> {
     if arguments.len() == 3 {
         return Err(SYNTAX);
     }
-    let Some((start, end)) = Range::parse(arguments, 2, value.len())?.bits else { return Ok(0) };
+    let Some((start, end)) = Range::parse(arguments, 2, value.len(), BitRead::Count)?.bits else {
+        return Ok(0);
+    };
     Ok(ones(value, start, end))
 }
 
@@ -140,7 +158,7 @@ fn ones(value: &[u8], start: usize, end: usize) -> i64 {
 /// BITPOS key bit [start [end [BYTE | BIT]]]
 fn pos(arguments: Arguments<'_>, value: Option<&[u8]>) -> Result<i64, &'static str> {
     let wanted = wanted(arguments.get(2))?;
-    let range = Range::parse(arguments, 3, value.map_or(0, <[u8]>::len))?;
+    let range = Range::parse(arguments, 3, value.map_or(0, <[u8]>::len), BitRead::Pos)?;
     // A key that is not there is as many zeros as anybody wants.
     let Some(value) = value else { return Ok(if wanted { -1 } else { 0 }) };
     let Some((start, end)) = range.bits else { return Ok(-1) };

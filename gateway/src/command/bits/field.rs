@@ -93,7 +93,7 @@ enum Change {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Operation {
+pub(super) struct Operation {
     change: Change,
     width: Width,
     offset: usize,
@@ -116,6 +116,9 @@ fn parse(arguments: Arguments<'_>) -> Result<Vec<Operation>, &'static str> {
         }
         let takes_value = ["set", "incrby"].iter().any(|name| is(word, name));
         if !takes_value && !is(word, "get") {
+            return Err(SYNTAX);
+        }
+        if takes_value && words.len() < 3 {
             return Err(SYNTAX);
         }
         let (Some(width), Some(offset)) = (words.next(), words.next()) else { return Err(SYNTAX) };
@@ -142,15 +145,21 @@ fn offset(text: &[u8], width: Width) -> Option<usize> {
     (0..BULK_BYTES_MAX * 8).contains(&offset).then_some(offset as usize)
 }
 
+/// Reads the operations of a BITFIELD_RO.
+pub(super) fn parse_reads(arguments: Arguments<'_>) -> Result<Vec<Operation>, &'static str> {
+    let operations = parse(arguments)?;
+    if operations.iter().any(|one| one.change != Change::Get) {
+        return Err("ERR BITFIELD_RO only supports the GET subcommand");
+    }
+    Ok(operations)
+}
+
 /// BITFIELD_RO key [GET type offset ...]
 pub(super) fn read(arguments: Arguments<'_>, value: &[u8], reply: &mut Reply) {
-    let operations = match parse(arguments) {
+    let operations = match parse_reads(arguments) {
         Ok(operations) => operations,
         Err(error) => return reply.error(error),
     };
-    if operations.iter().any(|one| one.change != Change::Get) {
-        return reply.error("ERR BITFIELD_RO only supports the GET subcommand");
-    }
     reply.array(operations.len());
     for Operation { width, offset, .. } in operations {
         reply.integer(width.read(value, offset) as i64);
