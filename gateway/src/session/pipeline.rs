@@ -1,0 +1,206 @@
+//! What consecutive requests of a pipeline do together: reads share round trips,
+//! plain SETs prepare in one, and other writes announce their keys.
+
+use std::pin::pin;
+use std::task::Poll;
+
+use fusee::{Key, Setting};
+
+use super::{Place, Session};
+use crate::command::read::{Answers, Source, gather};
+use crate::command::string::setting;
+use crate::command::table::COMMANDS;
+use crate::command::{Run, Write, refuse};
+use crate::keyspace::Keyspace;
+use crate::reply::Reply;
+use crate::request::Arguments;
+
+/// Keys in one read of the keyspace, which bounds what it holds at once.
+pub(super) const KEYS_PER_READ: usize = 512;
+/// Room for keys that a connection keeps; an MGET may have needed more.
+const KEYS_KEPT: usize = 2 * KEYS_PER_READ;
+/// Writes whose keys are announced to the keyspace together: enough to hide a
+/// cache miss behind the others, few enough to stay in the cache.
+const KEYS_PER_PREFETCH: usize = 16;
+
+impl Session {
+    /// Runs reads, up to the first request that is none.
+    pub(super) async fn reads<K: Keyspace>(
+        &mut self,
+        keyspace: &K,
+        place: &Place,
+        input: &[u8],
+        reply: &mut Reply,
+        gathered_max: usize,
+    ) {
+        let first = self.next;
+        let mut keys: Vec<Key<'_>> = std::mem::take(&mut self.keys);
+        self.gathered.clear();
+        for job in &self.jobs[first..] {
+            let Some(id) = job.command else { break };
+            let command = &COMMANDS[usize::from(id)];
+            let arguments = self.requests.arguments(input, job.frame);
+            let Run::Read(read) = command.run else { break };
+            if !command.takes(arguments.len())
+                || keys.len() >= self.keys_per_read
+                || self.gathered.len() >= gathered_max
+            {
+                break;
+            }
+            let database = self.state.database;
+            self.gathered.push(gather(read, command, job.frame, arguments, database, &mut keys));
+        }
+        let errors = reply.errors;
+        let source = Source { requests: &self.requests, input };
+        let random = place.random();
+        let mut answers = Answers::new(&self.gathered, source, reply, random, || keyspace.now_ms());
+        let mut round_trips = 0;
+        for keys in keys.chunks(KEYS_PER_READ) {
+            if answers.is_full() {
+                break;
+            }
+            let read = keyspace.read(keys, |_, entry| {
+                answers.take(entry);
+                !answers.is_full()
+            });
+            round_trips += counted(keyspace, read).await;
+        }
+        let (lookups, left) = answers.end();
+        place.stats.hits.add(lookups.hits);
+        place.stats.misses.add(lookups.misses);
+        let answered = self.gathered.len() - left;
+        // Whose values are large gets fewer read at once: the rest would be read
+        // again after these have been sent.
+        self.keys_per_read =
+            if left > 0 { answered.max(1) } else { (2 * self.keys_per_read).min(KEYS_PER_READ) };
+        self.next = first + answered;
+        for job in &mut self.jobs[first..self.next] {
+            job.round_trips = round_trips;
+        }
+        if reply.errors != errors
+            && let Some(id) = self.jobs[first].command
+        {
+            place.stats.commands[usize::from(id)].failed.add(1);
+        }
+        self.keys = recycle(keys);
+    }
+
+    /// Runs plain SETs, up to the first request that is none. False if there are
+    /// not two of them: one alone gains nothing.
+    pub(super) async fn sets<K: Keyspace>(
+        &mut self,
+        keyspace: &K,
+        place: &Place,
+        input: &[u8],
+        reply: &mut Reply,
+    ) -> bool {
+        let first = self.next;
+        let database = self.state.database;
+        let mut sets: Vec<Setting<'_>> = std::mem::take(&mut self.sets);
+        for job in &self.jobs[first..] {
+            let Some(id) = job.command else { break };
+            let command = &COMMANDS[usize::from(id)];
+            let arguments = self.requests.arguments(input, job.frame);
+            if command.run != Run::Write(Write::Set) || !command.takes(arguments.len()) {
+                break;
+            }
+            let Some(set) = setting(arguments, database, || keyspace.now_ms()) else { break };
+            sets.push(set);
+        }
+        let count = sets.len();
+        if count > 1 {
+            let mut failed = 0;
+            let set = keyspace.set_each(&sets, |_, done| match done {
+                Ok(()) => reply.ok(),
+                Err(error) => {
+                    failed += 1;
+                    refuse(reply, error);
+                }
+            });
+            let round_trips = counted(keyspace, set).await;
+            self.next += count;
+            for job in &mut self.jobs[first..self.next] {
+                job.round_trips = round_trips;
+            }
+            if failed > 0
+                && let Some(id) = self.jobs[first].command
+            {
+                place.stats.commands[usize::from(id)].failed.add(failed);
+            }
+        }
+        sets.clear();
+        let none = Setting { key: Key { database: 0, name: &[] }, value: &[], expires_at_ms: None };
+        self.sets = sets.into_iter().map(|_| none).collect();
+        count > 1
+    }
+
+    /// Announces the keys of the writes that follow.
+    pub(super) fn prefetch<K: Keyspace>(&mut self, keyspace: &K, input: &[u8]) {
+        let database = self.state.database;
+        let mut keys: Vec<Key<'_>> = std::mem::take(&mut self.keys);
+        let mut end = self.next;
+        for job in &self.jobs[self.next..] {
+            let Some(id) = job.command else { break };
+            let command = &COMMANDS[usize::from(id)];
+            let Run::Write(_) = command.run else { break };
+            let arguments: Arguments<'_> = self.requests.arguments(input, job.frame);
+            if keys.len() >= KEYS_PER_PREFETCH {
+                break;
+            }
+            let room = KEYS_PER_PREFETCH - keys.len();
+            let places = command.key_places(arguments.len()).take(room);
+            keys.extend(places.map(|place| Key { database, name: arguments.get(place) }));
+            end += 1;
+        }
+        if !keys.is_empty() {
+            keyspace.prefetch(&keys);
+        }
+        self.prefetched = end.max(self.next + 1);
+        self.keys = recycle(keys);
+    }
+}
+
+/// Waits for an operation and counts the round trips that it made: between the
+/// beginning and the end of a poll nothing else runs on this thread.
+#[inline]
+pub(super) async fn counted<K: Keyspace>(keyspace: &K, operation: impl Future<Output = ()>) -> u32 {
+    let mut operation = pin!(operation);
+    let mut round_trips = 0;
+    std::future::poll_fn(|context| {
+        let before = keyspace.round_trips();
+        let poll = operation.as_mut().poll(context);
+        round_trips += keyspace.round_trips().wrapping_sub(before);
+        match poll {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await;
+    u32::try_from(round_trips).unwrap_or(u32::MAX)
+}
+
+/// Empties a list of keys and keeps its memory: collecting an empty iterator
+/// over a list into a list of elements of one size happens in place.
+#[inline]
+fn recycle(mut keys: Vec<Key<'_>>) -> Vec<Key<'static>> {
+    keys.clear();
+    if keys.capacity() > KEYS_KEPT {
+        return Vec::new();
+    }
+    keys.into_iter().map(|_| Key { database: 0, name: &[] }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recycling_keeps_the_memory() {
+        let name = vec![1, 2, 3];
+        let keys: Vec<Key<'_>> = vec![Key { database: 0, name: &name }; 100];
+        let capacity = keys.capacity();
+        let recycled = recycle(keys);
+        assert!(recycled.is_empty());
+        assert_eq!(recycled.capacity(), capacity);
+    }
+}
