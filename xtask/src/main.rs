@@ -29,9 +29,6 @@ Development commands
                                     and its memory; --help explains
   cargo xtask sim [--histories N] [--seed S]
                                     simulated histories, 100,000 by default
-  cargo xtask rdma [--minutes N]    virtual machines with Soft-RoCE: mixed load for 5
-                                    minutes by default, and latencies held to the
-                                    device's own
   cargo xtask model                 the exhaustive model of the write protocol, all
                                     scenarios
   cargo xtask sanitize              the fabric's tests under AddressSanitizer; needs a
@@ -60,9 +57,6 @@ fn main() -> ExitCode {
             long(rest, "soak", "--minutes", 30, |o, n| o.soak_seconds = n * 60)
         }
         ["restarts", ..] => restarts(&arguments[1..]),
-        ["rdma", ref rest @ ..] => {
-            long(rest, "rdma", "--minutes", 5, |o, n| o.rdma_seconds = n * 60)
-        }
         ["sim", ref rest @ ..] => sim(rest),
         ["model"] => long(&[], "model", "", 0, |o, _| o.quick_model = false),
         ["sanitize"] => {
