@@ -179,7 +179,7 @@ fn values_beyond_a_batch_are_sent_before_more_are_read() {
 fn the_keys_of_a_run_of_writes_are_announced_once() {
     let gateway = Gateway::start();
     let mut client = gateway.client();
-    client.send(&b"SET a 1\r\nINCR b\r\nMSET c 1 d 2\r\nDEL e\r\nGET a\r\nSET f 1\r\n".repeat(5));
+    client.send(&b"SET a 1\r\nINCR b\r\nMSET c 1 d 2\r\nDEL e\r\nGET a\r\nSETNX f 1\r\n".repeat(5));
     for _ in 0..30 {
         client.reply();
     }
