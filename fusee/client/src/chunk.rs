@@ -68,6 +68,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 expires_at_ms: None,
                 chunked: false,
                 over: None,
+                transaction: None,
             };
             let made = self.draft(&mut batch, KeyHash::from_word(0), &content).await;
             let (draft, span) = match made {

@@ -22,12 +22,26 @@ pub(crate) struct Content<'a> {
     /// The word that the write is going to replace, as far as it is known, where
     /// there is no commit record that tells it later (r = 1).
     pub(crate) over: Option<Slot>,
+    /// Of an intent: its transaction's record.
+    pub(crate) transaction: Option<Slot>,
 }
 
 impl<'a> Content<'a> {
+    /// What its object says besides key and value.
+    fn meta(&self, generation: u8) -> Meta {
+        Meta {
+            generation,
+            database: self.key.database,
+            kind: self.kind as u8,
+            expires_at_ms: self.expires_at_ms,
+            chunked: self.chunked,
+            transaction: self.transaction,
+        }
+    }
+
     /// Bytes of its object.
     fn object_bytes(&self) -> usize {
-        object_bytes(self.key.name.len(), self.body.len(), self.expires_at_ms.is_some())
+        self.meta(0).object_bytes(self.key.name.len(), self.body.len())
     }
 
     /// A delete's record: it stands for the key by the key's hash, so that any
@@ -41,6 +55,7 @@ impl<'a> Content<'a> {
             expires_at_ms: None,
             chunked: false,
             over: None,
+            transaction: None,
         }
     }
 }
@@ -58,9 +73,15 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// The slot word that the write puts in place.
-    pub(crate) fn new_word(&self) -> Slot {
-        if self.opcode.is_delete() { self.word.tombstone() } else { self.word }
+    /// The slot word that the write's round is about.
+    pub(crate) fn offered_word(&self) -> Slot {
+        if self.opcode.is_delete() {
+            self.word.tombstone()
+        } else if self.opcode.is_intent() {
+            self.word.prepared()
+        } else {
+            self.word
+        }
     }
 }
 
@@ -101,9 +122,20 @@ impl<F: Fabric, E: Env> Store<F, E> {
         hash: KeyHash,
         content: &Content<'_>,
     ) -> Result<(Draft, Span), Error> {
+        self.draft_from(batch, hash, content, content.opcode.is_delete()).await
+    }
+
+    /// As [`Self::draft`]; with `reserved` out of the pool's reserve, if need be.
+    pub(crate) async fn draft_from(
+        &self,
+        batch: &mut Batch,
+        hash: KeyHash,
+        content: &Content<'_>,
+        reserved: bool,
+    ) -> Result<(Draft, Span), Error> {
         let bytes = content.object_bytes();
         let class = self.geometry.class_for(bytes).expect("lengths were checked");
-        let allocated = self.allocate(class, content.opcode.is_delete()).await?;
+        let allocated = self.allocate(class, reserved).await?;
         Ok(self.compose(batch, hash, content, &allocated))
     }
 
@@ -140,13 +172,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             opcode: content.opcode,
             used: true,
         };
-        let meta = Meta {
-            generation: allocated.generation,
-            database: content.key.database,
-            kind: content.kind as u8,
-            expires_at_ms: content.expires_at_ms,
-            chunked: content.chunked,
-        };
+        let meta = content.meta(allocated.generation);
         write_object(staged, &log, &meta, content.key.name, content.body);
         let draft = Draft {
             word: allocated.slot(hash.fingerprint()),

@@ -27,9 +27,18 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// The word that the write puts in place.
+    /// The word that stays in the slot once the write is done.
     pub(crate) fn new_word(&self) -> Slot {
         if self.opcode.is_delete() { self.word.tombstone() } else { self.word }
+    }
+
+    /// The word that the write's round is about.
+    pub(crate) fn offered_word(&self) -> Slot {
+        if self.opcode.is_intent() { self.word.prepared() } else { self.new_word() }
+    }
+
+    pub(crate) fn is_transaction(&self) -> bool {
+        self.opcode == Opcode::Transaction
     }
 
     pub(crate) fn key(&self) -> Key<'_> {
@@ -83,7 +92,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 let hash: [u8; CHUNK_KEY_BYTES] = prefix.key.try_into().ok()?;
                 (KeyHash::from_word(u64::from_le_bytes(hash)), &[][..])
             }
-            Opcode::Set | Opcode::Update => {
+            Opcode::Transaction => (KeyHash::from_word(0), &[][..]),
+            Opcode::Set | Opcode::Update | Opcode::Prepare | Opcode::Keep | Opcode::Remove => {
                 (self.hasher.hash(prefix.meta.database, prefix.key), prefix.key)
             }
         };
@@ -116,7 +126,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         for (ticket, &word) in batch.tickets().zip(words) {
             let record = Unverified::new(batch.bytes(ticket)?).record(word);
             let old = record.and_then(|(old, _)| Slot::from_word(old));
-            replaced.extend(old.filter(|old| old.is_live()));
+            replaced.extend(old.filter(|old| old.leads()).map(Slot::alive));
         }
         self.fabric.recycle(batch);
         Ok(replaced)

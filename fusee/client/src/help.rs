@@ -74,7 +74,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         winner: Option<Slot>,
         primary: Slot,
     ) -> Result<Outcome, Error> {
-        self.remember(round.place.hash, round.at, primary.word());
+        self.remember(round.hash, round.at, primary.word());
         let insert = round.insert.is_some();
         let mut batch = self.fabric.batch();
         let own = offered.then(|| batch.read(self.primary(round.new.address()), RECORD_READ_BYTES));
@@ -111,7 +111,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.fabric.recycle(batch);
         if let Some(Winner { word, .. }) = winner
             && insert
-            && word.is_live()
+            && word.leads()
             && primary == word.tombstone()
         {
             self.abandon_backups(round.at, word).await?;
@@ -132,7 +132,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// insert 4 or 5.
     async fn help(&self, round: &Round<'_>, votes: &Votes, winner: Slot) -> Result<Help, Error> {
         let insert = round.insert.is_some();
-        if insert && !winner.is_live() {
+        if insert && !winner.leads() {
             // An abandonment reaches the backups after the primary, which has
             // moved by now.
             return Ok(Help::Done);

@@ -122,11 +122,18 @@ impl Place {
         Ok(())
     }
 
+    /// Do both combined buckets hold what they held?
+    pub(crate) fn is_as(&self, view: &View, read: [&[u64]; 2]) -> bool {
+        let words = read.into_iter().zip(self.buckets);
+        let now = words.flat_map(|(words, (_, side))| combined_slots(words, side));
+        now.map(|(_, word)| word).eq(view.iter().map(|(_, slot)| slot.word()))
+    }
+
     /// Everything that was READ.
     pub(crate) fn view(&self, batch: &Batch, read: PlaceRead) -> Result<Box<View>, ReadError> {
         // Boxed, because it is handed through many a future.
         let slots = [(Address::default(), Slot::EMPTY); CANDIDATE_SLOTS];
-        let mut view = Box::new(View { slots });
+        let mut view = Box::new(View { place: *self, slots });
         let mut number = 0;
         self.visit(batch, read, |address, slot| {
             view.slots[number] = (address, slot);
@@ -154,6 +161,8 @@ impl From<Error> for ReadError {
 /// The slots that may hold a key, as they were at one READ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
+    /// Where the slots are.
+    pub(crate) place: Place,
     slots: [(Address, Slot); CANDIDATE_SLOTS],
 }
 
@@ -162,9 +171,9 @@ impl View {
         self.slots.iter().copied()
     }
 
-    /// The live words that may be the key's.
+    /// The words that may lead to the key.
     pub(crate) fn candidates(&self, fingerprint: u8) -> impl Iterator<Item = (Address, Slot)> + '_ {
-        self.iter().filter(move |(_, s)| s.is_live() && s.fingerprint() == fingerprint)
+        self.iter().filter(move |(_, s)| s.leads() && s.fingerprint() == fingerprint)
     }
 
     /// What a slot held.
@@ -206,6 +215,9 @@ mod tests {
 
     #[test]
     fn an_insert_goes_round_a_slot_that_is_stuck() {
+        let buckets = [(Address::default(), 0); 2];
+        let hash = KeyHash::from_word(0);
+        let place = Place { hash, buckets, local_depth: 0, initial_depth: 0 };
         let taken = Slot::live(1, Class::SMALLEST, 1, Address::new(64));
         let at = |number: usize| Address::new(8 * number as u64);
         let mut slots: [(Address, Slot); CANDIDATE_SLOTS] =
@@ -214,16 +226,16 @@ mod tests {
             slots[vacant].1 = taken.tombstone();
         }
         let vacancy = |view: &View, avoid| view.vacancy(avoid).map(|(at, _)| at);
-        let view = View { slots };
+        let view = View { place, slots };
         assert_eq!(vacancy(&view, None), Some(at(3)));
         assert_eq!(vacancy(&view, Some(at(3))), Some(at(5)));
         assert_eq!(vacancy(&view, Some(at(5))), Some(at(20)));
         assert_eq!(vacancy(&view, Some(at(20))), Some(at(3)));
         slots[3].1 = taken;
         slots[5].1 = taken;
-        let view = View { slots };
+        let view = View { place, slots };
         assert_eq!(vacancy(&view, Some(at(20))), Some(at(20)), "there is no other");
         slots[20].1 = taken;
-        assert_eq!(vacancy(&View { slots }, None), None);
+        assert_eq!(vacancy(&View { place, slots }, None), None);
     }
 }

@@ -29,6 +29,8 @@ enum Step {
     Found(Found),
     /// The directory was out of date.
     Stale,
+    /// A transaction is about to change it.
+    Prepared,
     /// It is not there.
     Absent,
     /// It could not be read.
@@ -64,7 +66,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// Reads many keys and hands each result over, in the order of `keys`.
     ///
     /// 1 round trip if all are cached, 2 if not; one more for values beyond the
-    /// largest size class; a value whose time has come is removed first.
+    /// largest size class; a value whose time has come is removed first. A key that
+    /// a transaction is about to change costs 3 to 4, and is not waited for.
     pub async fn read(
         &self,
         keys: &[Key<'_>],
@@ -106,6 +109,15 @@ impl<F: Fabric, E: Env> Store<F, E> {
                     let left = self.remove_over(keys[number], &mut value).await;
                     let entry = left.map(|left| {
                         let (kind, expires_at_ms) = left?;
+                        Some(Entry { value: &value, kind, expires_at_ms })
+                    });
+                    each(number, entry)
+                }
+                Step::Prepared => {
+                    let mut value = Vec::new();
+                    let read = self.read_prepared(keys[number], &mut value).await;
+                    let entry = read.map(|read| {
+                        let (kind, expires_at_ms) = read?;
                         Some(Entry { value: &value, kind, expires_at_ms })
                     });
                     each(number, entry)
@@ -222,7 +234,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 Step::Buckets(place, read) => {
                     let first = candidates.len();
                     let visited = place.visit(ran, read, |at, word| {
-                        if word.is_live() && word.fingerprint() == reading.hash.fingerprint() {
+                        if word.leads() && word.fingerprint() == reading.hash.fingerprint() {
                             let bytes = word.class().bytes();
                             let object = batch.read(self.primary(word.address()), bytes);
                             candidates.push((at, word, object));
@@ -243,6 +255,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                     let found = &candidates[first..first + count];
                     match self.judge(*key, reading.hash, ran, found) {
                         Judged::Value(found) => Step::Found(Found { batch: this, ..found }),
+                        Judged::Prepared => Step::Prepared,
                         Judged::Other => Step::Absent,
                         Judged::Failed(error) => Step::Failed(error),
                         Judged::Unsure if reading.attempts < ATTEMPTS_MAX => {
@@ -303,6 +316,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 Err(down) => return Judged::Failed(down.into()),
             };
             match Unverified::new(bytes).verify(word) {
+                Some(object) if is_of(&object, key) && word.is_prepared() => {
+                    return Judged::Prepared;
+                }
                 Some(object) if is_of(&object, key) => {
                     self.cache.borrow_mut().put(hash, Cached { at, word });
                     return Judged::Value(found(&object, ticket));
@@ -340,6 +356,7 @@ enum Checked {
 
 enum Judged {
     Value(Found),
+    Prepared,
     Other,
     Unsure,
     Failed(Error),

@@ -8,6 +8,8 @@
 //! - its word has votes, but the primary does not hold it (c1, c2): the round is
 //!   run to its end as the dead client would have run it, so helpers and rivals see
 //!   nothing but a slow writer.
+//! - it is a transaction's intent in the primary: the transaction is aborted, unless
+//!   it was committed, and the slot moves on (`intent.rs`).
 //! - nothing holds it: never offered (c0), lost, abandoned or replaced. It is freed.
 //!
 //! What the dead client had replaced and not freed yet, of whatever owner, its
@@ -191,6 +193,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 // c0: the object was not even written.
                 None => garbage.push(word),
                 Some(head) if head.is_chunk() => chunks.push(head),
+                // Its intents need it until they are ended, wherever they are.
+                Some(head) if head.is_transaction() => recovery.suspects.push(head.word),
                 Some(head) => writes.push(head),
             }
         }
@@ -226,7 +230,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// Ends the rounds of these writes, as their owner would have; tells what the
     /// index says of them after that.
     async fn end_rounds(&self, writes: &[Head]) -> Result<Vec<Standing>, Error> {
-        let ask = |head: &Head| (head.new_word(), head.hash);
+        let ask = |head: &Head| (head.offered_word(), head.hash);
         let asked: Vec<_> = writes.iter().map(ask).collect();
         let mut standings = self.standings(&asked).await?;
         for (head, standing) in writes.iter().zip(&mut standings) {
@@ -240,6 +244,15 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 Standing::Voted(at) => self.end_round(head, at).await?,
             }
             *standing = self.standings(&[ask(head)]).await?[0];
+        }
+        // Intents in the primary were ended by whoever asked. What stays of them is
+        // another word.
+        for (head, standing) in writes.iter().zip(&mut standings) {
+            if head.opcode.is_intent() && *standing == Standing::Nowhere {
+                *standing = self.standings(&[(head.word, head.hash)]).await?[0];
+            } else if head.opcode.is_intent() {
+                *standing = Standing::Voted(head.word.address());
+            }
         }
         Ok(standings)
     }
@@ -257,7 +270,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let view = self.view(&batch, &mut place, read).await;
         self.fabric.recycle(batch);
         let view = view?;
-        let new = head.new_word();
+        let new = head.offered_word();
         let standing = self.standings(&[(new, head.hash)]).await?[0];
         if standing != Standing::Voted(at) {
             return Ok(());
@@ -268,14 +281,14 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
         let round = Round {
             key: head.key(),
-            place,
+            hash: head.hash,
             at,
             old,
             new,
             opcode: head.opcode,
             over: None,
             first: head.first,
-            insert: if old.is_live() { None } else { Some(&*view) },
+            insert: if old.leads() { None } else { Some(&*view) },
             resumed: true,
         };
         self.write_round(&round).await.map(|_| ())

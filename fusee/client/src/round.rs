@@ -1,14 +1,14 @@
 //! A round: one writer's attempt to move one slot from `old` to `new`.
 
-use crate::index::{Place, View};
+use crate::index::View;
 use crate::{Error, Key};
-use fusee_layout::{Address, Opcode, RECORD_BYTES, Slot};
+use fusee_layout::{Address, KeyHash, Opcode, RECORD_BYTES, Slot};
 
 /// What a writer brings to the slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round<'a> {
     pub(crate) key: Key<'a>,
-    pub(crate) place: Place,
+    pub(crate) hash: KeyHash,
     /// The slot.
     pub(crate) at: Address,
     /// What the primary held.

@@ -29,7 +29,7 @@ pub struct Write {
 
 impl Word for Slot {
     fn is_live(self) -> bool {
-        Slot::is_live(self)
+        self.leads()
     }
 
     fn tombstone(self) -> Self {

@@ -117,23 +117,31 @@ impl<F: Fabric, E: Env> Store<F, E> {
             let most = ((count - counted) / 8 + 1).min(GROUPS_PER_BATCH);
             let mut batch = self.fabric.batch();
             let mut next = Some(from);
+            let mut read = Vec::new();
             while let Some(at) = next.filter(|_| batch.len() < most) {
                 match self.group_at(at) {
                     Some(group) => {
                         batch.read(self.primary(group), GROUP_BYTES);
+                        read.push(group);
                         next = self.position_after(at);
                     }
                     None => next = self.position_after_subtable(at),
                 }
             }
-            position = next;
             groups += batch.len();
             let batch = self.fabric.run(batch).await;
             let mut live = Vec::with_capacity(CANDIDATE_SLOTS);
-            for ticket in batch.tickets() {
-                collect_live(batch.words(ticket)?, &mut live)?;
+            let mut prepared = Vec::new();
+            for (ticket, group) in batch.tickets().zip(read) {
+                collect(batch.words(ticket)?, group, &mut live, &mut prepared)?;
             }
             self.fabric.recycle(batch);
+            if !prepared.is_empty() {
+                // Which keys are there these transactions have yet to decide.
+                self.finish_all(&prepared).await?;
+                continue;
+            }
+            position = next;
             counted += self.visit_objects(&live, &mut each).await?;
         }
         Ok(position.unwrap_or(0))
@@ -213,13 +221,21 @@ fn suffix_of(position: u64, depth: u8) -> u32 {
     bits & ((1 << depth) - 1)
 }
 
-/// The live words of a group.
-fn collect_live(words: &[u64], live: &mut Vec<Slot>) -> Result<(), Error> {
-    for bucket in words.chunks_exact(BUCKET_BYTES / 8) {
+/// The live words of a group, and the prepared ones with their slots.
+fn collect(
+    words: &[u64],
+    group: Address,
+    live: &mut Vec<Slot>,
+    prepared: &mut Vec<(Address, Slot)>,
+) -> Result<(), Error> {
+    for (number, bucket) in words.chunks_exact(BUCKET_BYTES / 8).enumerate() {
         for slot in 0..SLOTS_PER_BUCKET {
             let word = crate::snapshot::slot(bucket[slot_offset(slot) / 8])?;
             if word.is_live() {
                 live.push(word);
+            } else if word.is_prepared() {
+                let offset = number * BUCKET_BYTES + slot_offset(slot);
+                prepared.push((group.plus(offset as u64), word));
             }
         }
     }

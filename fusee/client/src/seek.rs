@@ -2,7 +2,7 @@
 
 use crate::cache::{Cached, Lookup};
 use crate::draft::{Content, Draft};
-use crate::index::{Place, View};
+use crate::index::View;
 use crate::read::is_of;
 use crate::store::Store;
 use crate::write::Replaced;
@@ -17,7 +17,7 @@ const ATTEMPTS_MAX: u32 = 1000;
 pub(crate) struct Sought {
     /// Holds the bytes of what was found.
     pub(crate) batch: Batch,
-    pub(crate) place: Place,
+    pub(crate) hash: KeyHash,
     /// The buckets, unless the cached slot was current.
     pub(crate) view: Option<Box<View>>,
     pub(crate) found: Option<FoundObject>,
@@ -67,7 +67,8 @@ impl Aim<'_> {
 impl<F: Fabric, E: Env> Store<F, E> {
     /// Finds the key's slot; runs `batch` along with the first READs. 1 round
     /// trip where the cached slot is current or no fingerprint matches, else 2
-    /// (3 where the cached slot is out of date).
+    /// (3 where the cached slot is out of date). A transaction that is about to
+    /// change the key is ended first.
     pub(crate) async fn seek(
         &self,
         key: Key<'_>,
@@ -93,8 +94,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 {
                     let count = if first { &self.stats.index_hit } else { &self.stats.index_stale };
                     count.add(1);
-                    let place = self.place(hash);
-                    return Ok(Sought { batch, place, view: None, found: Some(found) });
+                    return Ok(Sought { batch, hash, view: None, found: Some(found) });
                 }
                 if first {
                     self.cache.borrow().invalid(hash);
@@ -117,7 +117,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             let view = self.view(&batch, &mut place, read).await?;
             let fingerprint = hash.fingerprint();
             if view.candidates(fingerprint).next().is_none() {
-                return Ok(Sought { batch, place, view: Some(view), found: None });
+                return Ok(Sought { batch, hash, view: Some(view), found: None });
             }
             batch.clear();
             let only = {
@@ -148,11 +148,17 @@ impl<F: Fabric, E: Env> Store<F, E> {
                     None => {}
                 }
             }
+            if let Some(found) = found.filter(|found| found.word.is_prepared()) {
+                // A write goes on from what the key is, not from what it may become.
+                self.finish(found.at, found.word).await?;
+                batch.clear();
+                continue;
+            }
             if found.is_some() || !torn {
                 if let Some(found) = &found {
                     self.cache.borrow_mut().put(hash, Cached { at: found.at, word: found.word });
                 }
-                return Ok(Sought { batch, place, view: Some(view), found });
+                return Ok(Sought { batch, hash, view: Some(view), found });
             }
             self.stats.torn.add(1);
             batch.clear();

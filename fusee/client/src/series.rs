@@ -43,6 +43,7 @@ impl<'a> Setting<'a> {
             expires_at_ms: self.expires_at_ms,
             chunked: false,
             over: None,
+            transaction: None,
         }
     }
 }
@@ -239,7 +240,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.stats.index_hit.add(1);
         let round = Round {
             key: set.key,
-            place: self.place(*hash),
+            hash: *hash,
             at: cached.at,
             old: cached.word,
             new: mine.word,

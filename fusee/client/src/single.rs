@@ -3,7 +3,7 @@
 //! An update is one CAS. An insert is hidden from readers by a tentative mark
 //! until its duplicate check is done: that is what the backups do elsewhere.
 
-use crate::index::ReadError;
+use crate::index::{ReadError, View};
 use crate::round::{Again, Outcome, Round};
 use crate::snapshot::slot;
 use crate::store::Store;
@@ -15,8 +15,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// Tries to move a slot without backups from `old` to `new`. 1 round trip
     /// for an update or delete, 2 for an insert.
     pub(crate) async fn single_round(&self, round: &Round<'_>) -> Result<Outcome, Error> {
-        if round.insert.is_some() {
-            return self.single_insert(round).await;
+        if let Some(seen) = round.insert {
+            return self.single_insert(round, seen).await;
         }
         let mut batch = self.fabric.batch();
         let unsaid = round.over != Some(round.old);
@@ -34,7 +34,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
         self.uncount_key(round);
         self.stats.lost.add(1);
-        self.remember(round.place.hash, round.at, found);
+        self.remember(round.hash, round.at, found);
         // What the object says now is known here alone.
         Ok(Again::at_once(unsaid))
     }
@@ -56,15 +56,15 @@ impl<F: Fabric, E: Env> Store<F, E> {
         Ok(batch)
     }
 
-    async fn single_insert(&self, round: &Round<'_>) -> Result<Outcome, Error> {
+    async fn single_insert(&self, round: &Round<'_>, seen: &View) -> Result<Outcome, Error> {
         let tentative = round.new.tentative();
         let at = self.primary(round.at);
         let mut batch = self.fabric.batch();
         let cas = batch.cas(at, round.old.word(), tentative.word());
-        let check = round.place.read(&mut batch, |address| self.primary(address), true);
+        let check = seen.place.read(&mut batch, |address| self.primary(address), true);
         let batch = self.fabric.run(batch).await;
         let found = batch.word(cas)?;
-        let check = round.place.view(&batch, check);
+        let check = seen.place.view(&batch, check);
         self.fabric.recycle(batch);
         if found != round.old.word() {
             self.stats.lost.add(1);
@@ -75,15 +75,15 @@ impl<F: Fabric, E: Env> Store<F, E> {
             Err(ReadError::Failed(error)) => return Err(error),
             Err(ReadError::Stale) => return Err(Error::Corrupt { what: "a bucket header" }),
         };
-        let fingerprint = round.place.hash.fingerprint();
+        let fingerprint = round.hash.fingerprint();
         let rivals = view.iter().filter(|&(at, word)| {
             at != round.at && word != Slot::EMPTY && word.fingerprint() == fingerprint
         });
         let mut live = Vec::new();
         for (rival, word) in rivals {
             // A word that was live when the primary was read is of another key.
-            let seen = round.insert.and_then(|primary| primary.word(rival)) == Some(word);
-            if word.is_live() && !seen {
+            let before = seen.word(rival) == Some(word);
+            if word.leads() && !before {
                 live.push((rival, word));
             } else if word.is_tentative()
                 && let Some(word) = self.abort(rival, word).await?
@@ -117,7 +117,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let batch = self.fabric.run(batch).await;
         let found = slot(batch.word(cas)?)?;
         self.fabric.recycle(batch);
-        Ok(found.is_live().then_some(found))
+        Ok(found.leads().then_some(found))
     }
 
     /// Takes the own insert back: the key is in another slot. 1 round trip.

@@ -81,8 +81,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
                     batch.fence();
                 }
                 tickets[backup] = Some(batch.cas(at, round.old.word(), round.new.word()));
-                if backup == 0 && round.insert.is_some() {
-                    checking = Some(self.read_first_backup(&mut batch, round));
+                if backup == 0 {
+                    checking = self.read_first_backup(&mut batch, round);
                 }
             }
             let batch = self.fabric.run(batch).await;
@@ -106,10 +106,11 @@ impl<F: Fabric, E: Env> Store<F, E> {
         Ok((Votes::new(&words[..backups]), check))
     }
 
-    /// READs the key's buckets in the first backup, fenced behind the CAS that
-    /// brings the own word there.
-    fn read_first_backup(&self, batch: &mut Batch, round: &Round<'_>) -> PlaceRead {
-        round.place.read(batch, |address| self.geometry.placement.locate(address, 1), true)
+    /// For an insert: READs the key's buckets in the first backup, fenced behind
+    /// the CAS that brings the own word there.
+    fn read_first_backup(&self, batch: &mut Batch, round: &Round<'_>) -> Option<PlaceRead> {
+        let place = round.insert?.place;
+        Some(place.read(batch, |address| self.geometry.placement.locate(address, 1), true))
     }
 
     fn checked(
@@ -118,7 +119,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         round: &Round<'_>,
         read: Option<PlaceRead>,
     ) -> Result<Check, Error> {
-        match read.map(|read| round.place.view(batch, read)) {
+        match round.insert.zip(read).map(|(seen, read)| seen.place.view(batch, read)) {
             None => Ok(None),
             Some(Ok(view)) => Ok(Some(view)),
             Some(Err(ReadError::Failed(error))) => Err(error),
@@ -130,7 +131,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
     async fn adopt(&self, round: &Round<'_>, votes: &Votes) -> Result<(Check, LastWriter), Error> {
         let mut batch = self.fabric.batch();
         self.post_adoption(&mut batch, round.at, votes, round.new);
-        let checking = round.insert.map(|_| self.read_first_backup(&mut batch, round));
+        let checking = self.read_first_backup(&mut batch, round);
         let batch = self.fabric.run(batch).await;
         for ticket in batch.tickets() {
             batch.done(ticket)?;
@@ -172,10 +173,10 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 continue;
             }
             let before = held.word(at).unwrap_or(Slot::EMPTY);
-            if !word.is_live() && is_duplicate(word, before, false, true) {
+            if !word.leads() && is_duplicate(word, before, false, true) {
                 return Ok(Some(at));
             }
-            if word.is_live() && !(known && word == before) {
+            if word.leads() && !(known && word == before) {
                 live.push((at, word));
             }
         }

@@ -33,11 +33,28 @@ pub(crate) enum Standing {
 }
 
 impl<F: Fabric, E: Env> Store<F, E> {
-    /// Where these words are, each looked for in the buckets of its hash. 1 round
-    /// trip where r = 1, else 2.
+    /// Where these words are, each looked for in the buckets of its hash. Intents
+    /// that are met there are ended first: they may lead to what they have replaced.
+    /// 1 round trip where r = 1, else 2. The caller is pinned.
     pub(crate) async fn standings(
         &self,
         words: &[(Slot, KeyHash)],
+    ) -> Result<Vec<Standing>, Error> {
+        for _ in 0..ATTEMPTS_MAX {
+            let mut prepared = Vec::new();
+            let standings = self.look_for(words, &mut prepared).await?;
+            if prepared.is_empty() {
+                return Ok(standings);
+            }
+            self.finish_all(&prepared).await?;
+        }
+        Err(Error::Conflict { attempts: ATTEMPTS_MAX })
+    }
+
+    async fn look_for(
+        &self,
+        words: &[(Slot, KeyHash)],
+        prepared: &mut Vec<(Address, Slot)>,
     ) -> Result<Vec<Standing>, Error> {
         let hashes = words.iter().map(|&(_, hash)| hash);
         let mut voted = vec![None; words.len()];
@@ -50,7 +67,10 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let mut standings: Vec<Standing> =
             voted.iter().map(|at| at.map_or(Standing::Nowhere, Standing::Voted)).collect();
         let see = |number: usize, at, seen: Slot| {
-            let word = words[number].0;
+            let (word, hash) = words[number];
+            if seen.is_prepared() && seen.fingerprint() == hash.fingerprint() {
+                prepared.push((at, seen));
+            }
             if seen == word {
                 standings[number] = Standing::Primary;
             } else if !word.is_live() || seen == Slot::EMPTY {
@@ -68,6 +88,11 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// a root that is in the index. The round trips of [`Self::standings`] and one
     /// for the roots.
     pub(crate) async fn listed(&self, chunks: &[(Slot, KeyHash)]) -> Result<Vec<bool>, Error> {
+        if chunks.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Ends intents: one may lead to a root that it has replaced.
+        self.standings(chunks).await?;
         let mut roots: Vec<HashSet<Slot>> = vec![HashSet::new(); chunks.len()];
         let see = |number: usize, _, seen: Slot| {
             let hash = chunks[number].1;

@@ -69,6 +69,12 @@ pub struct Stats {
     pub recovered: Count,
     /// Objects freed that clients had owed when they died.
     pub debts: Count,
+    /// Transactions over several keys that were committed.
+    pub transactions: Count,
+    /// Those that met another operation and ran again.
+    pub transactions_retried: Count,
+    /// Transactions of others that stood in the way for long and were aborted.
+    pub transactions_broken: Count,
     /// Bytes of own objects that are in use, in whole size classes.
     pub bytes_in_use: Count,
     /// Allocations refused because the pool is full.

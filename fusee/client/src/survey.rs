@@ -104,7 +104,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             let word = Slot::live(0, layout.class, generation, layout.object(block, number));
             if map[at] == generation {
                 let old = object.record(word).and_then(|(old, _)| Slot::from_word(old));
-                objects.replaced.extend(old.filter(|old| old.is_live()));
+                objects.replaced.extend(old.filter(|old| old.leads()).map(Slot::alive));
             } else {
                 let expires_at_ms = object.meta(word).and_then(|meta| meta.expires_at_ms);
                 objects.in_use.push(InUse { word, expires_at_ms });

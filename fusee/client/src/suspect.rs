@@ -27,10 +27,17 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// them. The caller is pinned. Some 4 round trips.
     pub(crate) async fn unnamed(&self, words: &[Slot]) -> Result<Vec<Unnamed>, Error> {
         let in_use = self.in_use(words).await?;
-        let heads = self.read_heads(&in_use).await?;
+        let mut heads = self.read_heads(&in_use).await?;
+        let mut unnamed = Vec::new();
+        // Nothing ever leads to a transaction's record but intents, which are ended
+        // before anybody asks.
+        for head in &mut heads {
+            if let Some(record) = head.take_if(|head| head.is_transaction()) {
+                unnamed.push(Unnamed { word: record.word, chunks: Vec::new() });
+            }
+        }
         let (chunks, values): (Vec<Head>, Vec<Head>) =
             heads.into_iter().flatten().partition(Head::is_chunk);
-        let mut unnamed = Vec::new();
         let asked: Vec<_> = chunks.iter().map(|head| (head.word, head.hash)).collect();
         for (head, listed) in chunks.iter().zip(self.listed(&asked).await?) {
             if !listed {

@@ -127,7 +127,16 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 chunks = written?;
                 let body = chunks.as_deref().unwrap_or(value);
                 let chunked = chunks.is_some();
-                Content { opcode, key, body, kind, expires_at_ms, chunked, over: None }
+                Content {
+                    opcode,
+                    key,
+                    body,
+                    kind,
+                    expires_at_ms,
+                    chunked,
+                    over: None,
+                    transaction: None,
+                }
             };
             let over = self.intends(sought.found.as_ref().map(|found| found.word));
             let content = Content { over, ..content };

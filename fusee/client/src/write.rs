@@ -216,7 +216,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             let outcome = self.make_room(view).await?;
             return Ok(Placed { outcome, at: Address::default(), replaced: None });
         };
-        if mine.new_word().tombstone() == old {
+        if mine.word.tombstone() == old {
             // This object's tombstone stood here 63 uses ago: the word would
             // look like an abandonment.
             let outcome = Again::at_once(true);
@@ -311,8 +311,12 @@ impl<F: Fabric, E: Env> Store<F, E> {
         count.set(count.get() - key_change(round));
     }
 }
+
 fn key_change(round: &Round<'_>) -> i64 {
-    if round.opcode.is_delete() {
+    if round.opcode.is_intent() {
+        // It is counted when it is done.
+        0
+    } else if round.opcode.is_delete() {
         -1
     } else if round.insert.is_some() {
         1
@@ -354,10 +358,10 @@ fn round_on<'a>(
 ) -> Round<'a> {
     Round {
         key,
-        place: sought.place,
+        hash: sought.hash,
         at,
         old,
-        new: mine.new_word(),
+        new: mine.offered_word(),
         opcode: mine.opcode,
         first: mine.first,
         over: mine.over,

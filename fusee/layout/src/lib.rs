@@ -30,8 +30,8 @@ pub use hash::{KeyHash, KeyHasher};
 pub use log::{LOG_ENTRY_BYTES, LogEntry, OPCODE_AT, Opcode, RECORD_BYTES, commit_record};
 pub use member::{DATABASES, MEMBER_BYTES, Member};
 pub use object::{
-    CHUNK_KEY_BYTES, KEY_BYTES_MAX, Meta, OBJECT_OVERHEAD_BYTES, Object, Prefix, Unverified,
-    VALUE_BYTES_MAX, object_bytes, prefix_bytes, write_object,
+    CHUNK_KEY_BYTES, DECISION_AT, KEY_BYTES_MAX, Meta, OBJECT_OVERHEAD_BYTES, Object, Prefix,
+    Unverified, VALUE_BYTES_MAX, object_bytes, prefix_bytes, write_object,
 };
 pub use placement::{Placement, Replica};
 pub use pool::{

@@ -46,6 +46,14 @@ pub enum Opcode {
     Take = 4,
     /// Part of a value that is too large for one object.
     Chunk = 5,
+    /// A transaction's record: its decision is in the value's place.
+    Transaction = 6,
+    /// A transaction's intent: the key gets this value.
+    Prepare = 7,
+    /// A transaction's intent: the key keeps its value, of which this is a copy.
+    Keep = 8,
+    /// A transaction's intent: the key is going to be absent.
+    Remove = 9,
 }
 
 impl Opcode {
@@ -56,6 +64,10 @@ impl Opcode {
             3 => Self::Delete,
             4 => Self::Take,
             5 => Self::Chunk,
+            6 => Self::Transaction,
+            7 => Self::Prepare,
+            8 => Self::Keep,
+            9 => Self::Remove,
             _ => return None,
         })
     }
@@ -63,6 +75,11 @@ impl Opcode {
     /// Was the write decided without looking at what it replaces?
     pub const fn is_blind(self) -> bool {
         matches!(self, Self::Set | Self::Delete)
+    }
+
+    /// Is it one of several writes that are done together or not at all?
+    pub const fn is_intent(self) -> bool {
+        matches!(self, Self::Prepare | Self::Keep | Self::Remove)
     }
 
     /// Does the write remove the key?

@@ -4,16 +4,18 @@
 //!  0            22           23      24           28           32
 //! | log entry   | generation | kind  | key length | val. length |
 //!  32                   [40]
-//! | [expiry in abs. ms] | key | value | CRC-32C | padding to 8 bytes |
+//! | [expiry in abs. ms] | key | [transaction] | value | CRC-32C | padding to 8 bytes |
 //!
-//! kind:        7 6       5         4        3  0
-//!            | zero | chunked | expires | value kind |
+//! kind:        7      6        5         4        3  0
+//!            | zero | intent | chunked | expires | value kind |
 //! key length: 31       24 23           0
 //!            | database  | bytes        |
 //! ```
 //!
 //! The checksum covers everything from the log entry's `next` to the end of the
-//! value. A chunked object carries in the value's place the length of the whole
+//! value. An intent names the record of its transaction by that object's word. A
+//! transaction's record has no key, and in the value's place the word of its
+//! decision, which is outside of the checksum. A chunked object carries in the value's place the length of the whole
 //! value (8 bytes) and the words of its chunks. A chunk has in its key's place
 //! the hash of the key whose value it is part of, so that recovery finds who
 //! lists it.
@@ -22,6 +24,8 @@ use crate::log::NEXT_AT;
 use crate::{LOG_ENTRY_BYTES, LogEntry, Opcode, Slot};
 use crc_fast::{CrcAlgorithm, checksum};
 
+/// Where in a transaction's record the word of its decision is.
+pub const DECISION_AT: u64 = HEADER_BYTES as u64;
 /// Bytes of an object that are not key, value or expiry, before padding.
 pub const OBJECT_OVERHEAD_BYTES: usize = HEADER_BYTES + CHECKSUM_BYTES;
 /// Bytes of a chunk's key.
@@ -37,6 +41,7 @@ const KEY_LENGTH_AT: usize = 24;
 const VALUE_LENGTH_AT: usize = 28;
 const HEADER_BYTES: usize = 32;
 const EXPIRY_BYTES: usize = 8;
+const TRANSACTION_BYTES: usize = 8;
 const CHECKSUM_BYTES: usize = 4;
 const _: () = assert!(GENERATION_AT + 1 == KIND_AT && KIND_AT + 1 == KEY_LENGTH_AT);
 const _: () = assert!(VALUE_BYTES_MAX <= u32::MAX as usize);
@@ -44,10 +49,11 @@ const _: () = assert!(VALUE_BYTES_MAX <= u32::MAX as usize);
 const KIND_MASK: u8 = 0x0f;
 const EXPIRES: u8 = 0x10;
 const CHUNKED: u8 = 0x20;
-const RESERVED: u8 = 0xc0;
+const INTENT: u8 = 0x40;
+const RESERVED: u8 = 0x80;
 
 /// What an object says besides key and value.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Meta {
     /// Equal to that of the slot word that names the object.
     pub generation: u8,
@@ -59,6 +65,16 @@ pub struct Meta {
     pub expires_at_ms: Option<u64>,
     /// Does this object list the chunks of its value?
     pub chunked: bool,
+    /// Of an intent: the word of its transaction's record.
+    pub transaction: Option<Slot>,
+}
+
+impl Meta {
+    /// Bytes of an object with such a key and such a value, or list of chunks.
+    pub const fn object_bytes(&self, key: usize, body: usize) -> usize {
+        let more = if self.transaction.is_some() { TRANSACTION_BYTES } else { 0 };
+        object_bytes(key, body + more, self.expires_at_ms.is_some())
+    }
 }
 
 /// Bytes that an object occupies with `body` bytes of key and value (or of key
@@ -70,7 +86,7 @@ pub const fn object_bytes(key: usize, body: usize, expires: bool) -> usize {
 
 /// Writes an object into `bytes`, which is exactly [`object_bytes`] long.
 pub fn write_object(bytes: &mut [u8], log: &LogEntry, meta: &Meta, key: &[u8], body: &[u8]) {
-    assert!(bytes.len() == object_bytes(key.len(), body.len(), meta.expires_at_ms.is_some()));
+    assert!(bytes.len() == meta.object_bytes(key.len(), body.len()));
     assert!(key.len() <= KEY_BYTES_MAX && body.len() <= VALUE_BYTES_MAX && meta.kind <= KIND_MASK);
     log.write(bytes);
     bytes[GENERATION_AT] = meta.generation;
@@ -84,6 +100,9 @@ pub fn write_object(bytes: &mut [u8], log: &LogEntry, meta: &Meta, key: &[u8], b
     if meta.chunked {
         kind |= CHUNKED;
     }
+    if meta.transaction.is_some() {
+        kind |= INTENT;
+    }
     bytes[KIND_AT] = kind;
     let key_word = key.len() as u32 | u32::from(meta.database) << 24;
     bytes[KEY_LENGTH_AT..VALUE_LENGTH_AT].copy_from_slice(&key_word.to_le_bytes());
@@ -91,6 +110,11 @@ pub fn write_object(bytes: &mut [u8], log: &LogEntry, meta: &Meta, key: &[u8], b
     bytes[VALUE_LENGTH_AT..HEADER_BYTES].copy_from_slice(&body_length.to_le_bytes());
     bytes[at..at + key.len()].copy_from_slice(key);
     at += key.len();
+    if let Some(transaction) = meta.transaction {
+        let word = transaction.word().to_le_bytes();
+        bytes[at..at + TRANSACTION_BYTES].copy_from_slice(&word);
+        at += TRANSACTION_BYTES;
+    }
     bytes[at..at + body.len()].copy_from_slice(body);
     at += body.len();
     let sum = checksum(CrcAlgorithm::Crc32Iscsi, &bytes[NEXT_AT..at]) as u32;
@@ -140,11 +164,18 @@ impl<'a> Unverified<'a> {
     /// Over which slot word the write of this object was committed, if it was
     /// and the bytes hold the object of `slot`. The first 32 bytes are enough.
     pub fn record(&self, slot: Slot) -> Option<(u64, Opcode)> {
+        let (old, opcode) = self.replaced(slot)?;
+        Some((old?, opcode))
+    }
+
+    /// What the object replaced, as far as it says so, and its opcode, if the bytes
+    /// hold the object of `slot`.
+    pub fn replaced(&self, slot: Slot) -> Option<(Option<u64>, Opcode)> {
         if self.0.len() < HEADER_BYTES || self.0[GENERATION_AT] != slot.generation() {
             return None;
         }
         let log = LogEntry::parse(self.0)?;
-        Some((log.committed_over?, log.opcode))
+        Some((log.committed_over, log.opcode))
     }
 
     /// The generation byte, which is 0 in memory that was never used.
@@ -181,26 +212,40 @@ impl<'a> Unverified<'a> {
             at += EXPIRY_BYTES;
         }
         let key_word = u32_at(bytes, KEY_LENGTH_AT);
+        let key_end = at + (key_word & 0xff_ffff) as usize;
+        let transaction = if kind & INTENT != 0 {
+            // Beyond the bytes, if they are the beginning of an object.
+            let word = bytes.get(key_end..key_end.checked_add(TRANSACTION_BYTES)?);
+            word.and_then(|word| Slot::from_word(crate::word(word, 0)))
+        } else {
+            None
+        };
         let meta = Meta {
             generation: bytes[GENERATION_AT],
             database: (key_word >> 24) as u8,
             kind: kind & KIND_MASK,
             expires_at_ms,
             chunked: kind & CHUNKED != 0,
+            transaction,
         };
-        Some((meta, at, at + (key_word & 0xff_ffff) as usize))
+        Some((meta, at, key_end))
     }
 
     /// The object, if it is whole and the one that `slot` names.
     pub fn verify(self, slot: Slot) -> Option<Object<'a>> {
         let bytes = self.0;
-        let (meta, key_at, body_at) = self.head(slot)?;
+        let (meta, key_at, key_end) = self.head(slot)?;
+        let intent = bytes[KIND_AT] & INTENT != 0;
+        if intent && meta.transaction.is_none() {
+            return None;
+        }
+        let body_at = key_end + if intent { TRANSACTION_BYTES } else { 0 };
         let body_end = body_at.checked_add(u32_at(bytes, VALUE_LENGTH_AT) as usize)?;
         let stored = u32_at(bytes.get(body_end..body_end.checked_add(CHECKSUM_BYTES)?)?, 0);
         if checksum(CrcAlgorithm::Crc32Iscsi, &bytes[NEXT_AT..body_end]) as u32 != stored {
             return None;
         }
-        let (key, body) = (&bytes[key_at..body_at], &bytes[body_at..body_end]);
+        let (key, body) = (&bytes[key_at..key_end], &bytes[body_at..body_end]);
         Some(Object { meta, key, body, body_at })
     }
 }
@@ -228,20 +273,28 @@ mod tests {
     }
 
     fn packed(meta: &Meta, key: &[u8], body: &[u8]) -> Vec<u8> {
-        let mut bytes =
-            vec![0xee; object_bytes(key.len(), body.len(), meta.expires_at_ms.is_some())];
+        let mut bytes = vec![0xee; meta.object_bytes(key.len(), body.len())];
         write_object(&mut bytes, &LOG, meta, key, body);
         bytes
     }
 
+    fn unpadded(meta: &Meta, key: &[u8], body: &[u8]) -> usize {
+        let expires = if meta.expires_at_ms.is_some() { EXPIRY_BYTES } else { 0 };
+        let transaction = if meta.transaction.is_some() { TRANSACTION_BYTES } else { 0 };
+        OBJECT_OVERHEAD_BYTES + key.len() + body.len() + expires + transaction
+    }
+
     fn meta() -> impl Strategy<Value = Meta> {
-        (1..=63u8, 0..16u8, 0..16u8, any::<Option<u64>>(), any::<bool>()).prop_map(
-            |(generation, database, kind, expires_at_ms, chunked)| Meta {
+        let transaction = proptest::option::of(any::<u64>())
+            .prop_map(|word| word.and_then(Slot::from_word).filter(|&word| word != Slot::EMPTY));
+        (1..=63u8, 0..16u8, 0..16u8, any::<Option<u64>>(), any::<bool>(), transaction).prop_map(
+            |(generation, database, kind, expires_at_ms, chunked, transaction)| Meta {
                 generation,
                 database,
                 kind,
                 expires_at_ms,
                 chunked,
+                transaction,
             },
         )
     }
@@ -256,8 +309,9 @@ mod tests {
             prop_assert_eq!(object, Object { meta, key: &key, body: &body, body_at });
             prop_assert_eq!(&bytes[body_at..body_at + body.len()], &body[..]);
             let prefix = &bytes[..prefix_bytes(key.len()).min(bytes.len())];
-            let prefix = Unverified::new(prefix).prefix(slot(meta.generation));
-            prop_assert_eq!(prefix, Some(Prefix { meta, key: &key }));
+            let prefix = Unverified::new(prefix).prefix(slot(meta.generation)).unwrap();
+            prop_assert_eq!(prefix.key, &key);
+            prop_assert_eq!(Meta { transaction: meta.transaction, ..prefix.meta }, meta);
         }
 
         #[test]
@@ -265,8 +319,7 @@ mod tests {
             meta in meta(), key: Vec<u8>, body: Vec<u8>, at: prop::sample::Index, flip in 1..=255u8,
         ) {
             let mut bytes = packed(&meta, &key, &body);
-            let expires = if meta.expires_at_ms.is_some() { EXPIRY_BYTES } else { 0 };
-            let end = OBJECT_OVERHEAD_BYTES + key.len() + body.len() + expires;
+            let end = unpadded(&meta, &key, &body);
             let at = NEXT_AT + at.index(end - NEXT_AT);
             bytes[at] ^= flip;
             prop_assert_eq!(Unverified::new(&bytes).verify(slot(meta.generation)), None);
@@ -275,8 +328,7 @@ mod tests {
         #[test]
         fn cut_off_bytes_are_no_object(meta in meta(), key: Vec<u8>, body: Vec<u8>, cut: prop::sample::Index) {
             let bytes = packed(&meta, &key, &body);
-            let whole = bytes.len() - bytes.len().min(7);
-            let cut = cut.index(whole + 1).min(OBJECT_OVERHEAD_BYTES + key.len() + body.len() - 1);
+            let cut = cut.index(unpadded(&meta, &key, &body));
             prop_assert_eq!(Unverified::new(&bytes[..cut]).verify(slot(meta.generation)), None);
         }
 
@@ -289,8 +341,7 @@ mod tests {
 
     #[test]
     fn committing_leaves_the_object_whole_and_is_seen_in_its_record() {
-        let meta =
-            Meta { generation: 5, database: 3, kind: 0, expires_at_ms: Some(9), chunked: false };
+        let meta = Meta { generation: 5, database: 3, expires_at_ms: Some(9), ..Meta::default() };
         let mut bytes = packed(&meta, b"key", b"value");
         assert_eq!(Unverified::new(&bytes).record(slot(5)), None);
         let first = bytes[..16].try_into().unwrap();

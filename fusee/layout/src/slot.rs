@@ -27,6 +27,10 @@ pub enum State {
     /// A delete (or an abandoned insert) ended here. The word stays after its
     /// object is freed: readers take it for empty without following it.
     Tombstone,
+    /// The object is what a transaction over several keys is about to do to the
+    /// key: its value if the transaction is committed. Otherwise the key is as it
+    /// was before, as the object's record tells.
+    Prepared,
 }
 
 /// A slot word. 0 is an empty, fresh slot; any other word names an object.
@@ -61,7 +65,7 @@ impl Slot {
         if word == 0 {
             return Some(slot);
         }
-        if (word >> STATE_SHIFT) & 3 == 3 || slot.generation() == 0 || word & ADDRESS_MASK == 0 {
+        if slot.generation() == 0 || word & ADDRESS_MASK == 0 {
             return None;
         }
         Some(slot)
@@ -80,13 +84,24 @@ impl Slot {
         Some(match (self.0 >> STATE_SHIFT) & 3 {
             0 => State::Live,
             1 => State::Tentative,
-            _ => State::Tombstone,
+            2 => State::Tombstone,
+            _ => State::Prepared,
         })
     }
 
     /// Is this the word of a visible value?
     pub const fn is_live(self) -> bool {
         self.0 != 0 && (self.0 >> STATE_SHIFT) & 3 == 0
+    }
+
+    /// Is this the word of a transaction's intent?
+    pub const fn is_prepared(self) -> bool {
+        (self.0 >> STATE_SHIFT) & 3 == 3
+    }
+
+    /// Do readers have to follow it: is it live or prepared?
+    pub const fn leads(self) -> bool {
+        self.is_live() || self.is_prepared()
     }
 
     /// May an insert use the slot: was it never used, or does it hold a tombstone?
@@ -117,6 +132,11 @@ impl Slot {
     /// The tentative word that names the same object.
     pub const fn tentative(self) -> Self {
         self.with_state(1)
+    }
+
+    /// The prepared word that names the same object.
+    pub const fn prepared(self) -> Self {
+        self.with_state(3)
     }
 
     /// The live word that names the same object.
@@ -179,6 +199,7 @@ mod tests {
                             (live, State::Live),
                             (live.tentative(), State::Tentative),
                             (live.tombstone(), State::Tombstone),
+                            (live.prepared(), State::Prepared),
                         ] {
                             assert_eq!(Slot::from_word(word.word()), Some(word));
                             assert_eq!(word.state(), Some(state));
@@ -197,7 +218,6 @@ mod tests {
     #[test]
     fn words_that_no_client_writes_are_refused() {
         let live = Slot::live(7, Class::new(1), 9, Address::new(4096));
-        assert_eq!(Slot::from_word(live.word() | 3 << 54), None, "reserved state");
         assert_eq!(Slot::from_word(live.word() & !(63 << 42)), None, "generation 0");
         assert_eq!(Slot::from_word(live.word() & !ADDRESS_MASK), None, "address 0");
         assert_eq!(Slot::from_word(0), Some(Slot::EMPTY));

@@ -101,7 +101,7 @@ fn take_slots(geometry: &Geometry, nodes: &mut Nodes, taken: &[u64]) {
         opcode: Opcode::Set,
         used: true,
     };
-    let meta = Meta { generation: 1, database: 15, kind: 0, expires_at_ms: None, chunked: false };
+    let meta = Meta { generation: 1, database: 15, ..Meta::default() };
     let mut object = vec![0; object_bytes(5, 0, false)];
     write_object(&mut object, &log, &meta, b"taken", &[]);
     for at in geometry.placement.locate_all(word.address()) {

@@ -1,0 +1,108 @@
+//! WATCH: has a key changed since a client looked at it?
+
+use crate::epoch::GRACE;
+use crate::read::is_over;
+use crate::seek::Aim;
+use crate::store::Store;
+use crate::transaction::Transaction;
+use crate::{Env, Error, Key};
+use fusee_fabric::Fabric;
+use fusee_layout::Slot;
+use std::cell::Cell;
+
+/// Own counters after which a slot word may come back: memory is used again after
+/// [`GRACE`] of them at the earliest, and each use has the next generation.
+const COUNTERS_MAX: u64 = GRACE * (Slot::GENERATION_MAX as u64 - 1);
+/// Own counters after which a watched key has to be looked at again.
+const COUNTERS_DUE: u64 = COUNTERS_MAX / 4;
+
+/// A key as it was when a client began to watch it (Redis's WATCH).
+///
+/// The word in the key's slot tells whether it was written to, as long as no word
+/// can have come back. That is certain for some time only, measured by the own
+/// quiescent counter, so [`Store::renew`] has to be called now and then.
+#[derive(Debug)]
+pub struct Watched {
+    database: u8,
+    name: Vec<u8>,
+    /// What the slot held; none if the key was absent.
+    word: Option<Slot>,
+    /// The own counter when that was last known to be so.
+    seen_at: Cell<u64>,
+    changed: Cell<bool>,
+}
+
+impl Watched {
+    /// The key.
+    pub fn key(&self) -> Key<'_> {
+        Key { database: self.database, name: &self.name }
+    }
+
+    /// Is it known that the key has changed?
+    pub fn has_changed(&self) -> bool {
+        self.changed.get()
+    }
+}
+
+impl<F: Fabric, E: Env> Store<F, E> {
+    /// Begins to watch a key. The round trips of a read.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be read.
+    pub async fn watch(&self, key: Key<'_>) -> Result<Watched, Error> {
+        let seen_at = Cell::new(self.epochs.now());
+        let word = self.word_of(key).await?;
+        let Key { database, name } = key;
+        Ok(Watched { database, name: name.to_vec(), word, seen_at, changed: Cell::default() })
+    }
+
+    /// Looks again at a watched key if it is time to. None or 1 round trip.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be read.
+    pub async fn renew(&self, watched: &Watched) -> Result<(), Error> {
+        let now = self.epochs.now();
+        if watched.changed.get() || now < watched.seen_at.get() + COUNTERS_DUE {
+            return Ok(());
+        }
+        if now >= watched.seen_at.get() + COUNTERS_MAX {
+            // Nobody has looked for too long: what the slot holds proves nothing.
+            watched.changed.set(true);
+            return Ok(());
+        }
+        if self.word_of(watched.key()).await? == watched.word {
+            watched.seen_at.set(now);
+        } else {
+            watched.changed.set(true);
+        }
+        Ok(())
+    }
+
+    async fn word_of(&self, key: Key<'_>) -> Result<Option<Slot>, Error> {
+        let _pin = self.epochs.pin();
+        self.check_lengths(key, 0)?;
+        let batch = self.fabric.batch();
+        let sought = self.seek(key, self.hash(key), batch, Aim::read(false)).await?;
+        let now_ms = self.env.now_ms();
+        let live = sought.found.filter(|found| !is_over(&found.meta, now_ms));
+        self.fabric.recycle(sought.batch);
+        Ok(live.map(|found| found.word))
+    }
+}
+
+impl<F: Fabric, E: Env> Transaction<'_, F, E> {
+    /// Is a watched key as it was? It then stays so until the transaction is done.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be read.
+    pub async fn is_unchanged(&self, watched: &Watched) -> Result<bool, Error> {
+        let known = watched.seen_at.get() + COUNTERS_MAX;
+        if watched.changed.get() || self.counter() >= known {
+            return Ok(false);
+        }
+        Ok(self.word(watched.key()).await? == watched.word)
+    }
+}
