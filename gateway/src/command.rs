@@ -15,6 +15,7 @@ use crate::request::Arguments;
 use crate::channels::Way;
 use bits::BitRead;
 use hash::HashRead;
+use multi::Multi;
 use object::ObjectRead;
 
 pub mod bits;
@@ -30,6 +31,7 @@ pub mod hash;
 pub(crate) mod info;
 pub(crate) mod key;
 pub(crate) mod lcs;
+pub mod multi;
 pub(crate) mod number;
 pub mod object;
 pub(crate) mod pubsub;
@@ -58,6 +60,8 @@ pub enum Run {
     Walk(Walk),
     /// Concerns the connection or the server.
     Local(Local),
+    /// Keeps commands and runs them together.
+    Multi(Multi),
     /// Only holds subcommands; its name alone is not enough.
     Container,
     /// Redis closes the connection of whoever sends this: a web browser that
@@ -314,9 +318,36 @@ impl Owned {
     }
 }
 
-/// Runs a command that writes.
+/// Runs a command that writes; one that names several keys in a transaction.
 pub(crate) async fn write<K: Keyspace>(write: Write, mut call: Call<'_, K>) {
-    let call = &mut call;
+    let several = match write {
+        Write::Rename | Write::RenameNx | Write::Copy | Write::BitOp | Write::MSetNx => true,
+        Write::Del => call.arguments.len() > 2,
+        Write::MSet => call.arguments.len() > 3,
+        _ => false,
+    };
+    if !several {
+        return write_alone(write, &mut call).await;
+    }
+    let Call { keyspace, command, arguments, database, reply } = call;
+    let (mark, errors) = (reply.len(), reply.errors);
+    let done = keyspace
+        .transact(async |keyspace| {
+            reply.truncate(mark);
+            reply.errors = errors;
+            let mut call = Call { keyspace, command, arguments, database, reply };
+            write_alone(write, &mut call).await;
+            Ok(())
+        })
+        .await;
+    if let Err(error) = done {
+        reply.truncate(mark);
+        reply.errors = errors;
+        refuse(reply, error);
+    }
+}
+
+async fn write_alone<K: Keyspace>(write: Write, call: &mut Call<'_, K>) {
     match write {
         Write::Set => string::set(call).await,
         Write::SetNx => string::setnx(call).await,

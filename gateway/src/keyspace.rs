@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fusee::{Decision, Entry, Error, Key, Setting};
+use fusee::{Decision, Entry, Error, Key, Setting, Watched};
 
 /// A set of keys that several workers, and several gateways, share.
 ///
@@ -11,6 +11,9 @@ use fusee::{Decision, Entry, Error, Key, Setting};
 /// thread; its futures run on that thread alone and may overlap.
 #[expect(async_fn_in_trait, reason = "one thread per worker, so futures need not be Send")]
 pub trait Keyspace {
+    /// The keyspace as a transaction sees it.
+    type Transaction: Keyspace;
+
     /// Reads many keys at once and hands each result over, in the order of
     /// `keys`, until `each` wants no more. One round trip when all are cached,
     /// two otherwise.
@@ -65,6 +68,25 @@ pub trait Keyspace {
 
     /// Removes every key of a database, or of all.
     async fn flush(&self, database: Option<u8>) -> Result<(), Error>;
+
+    /// Runs a transaction: all that `run` reads and writes is as if it had happened
+    /// at one moment, and nothing of it happens if it fails. It runs again when
+    /// another client came between, so what it hands out it must set, not add to.
+    async fn transact<R>(
+        &self,
+        run: impl AsyncFnMut(&Self::Transaction) -> Result<R, Error>,
+    ) -> Result<R, Error>;
+
+    /// Begins to watch a key.
+    async fn watch(&self, key: Key<'_>) -> Result<Watched, Error>;
+
+    /// Looks at a watched key if that is due: to be called all ten milliseconds or
+    /// so as long as anybody watches it.
+    async fn renew(&self, watched: &Watched) -> Result<(), Error>;
+
+    /// Whether a watched key is as it was. In a transaction it then stays so until
+    /// that is done.
+    async fn is_unchanged(&self, watched: &Watched) -> Result<bool, Error>;
 
     /// Tells the store which keys the next operations are about to touch, so
     /// that it can bring their index entries into the processor's cache.

@@ -21,6 +21,7 @@ pub mod joined;
 pub mod keyspace;
 pub mod logging;
 pub mod metrics;
+mod overlay;
 mod packed;
 mod pool;
 pub mod remote;

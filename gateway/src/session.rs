@@ -4,12 +4,14 @@
 //! [`Session::step`] until nothing is left, and sends what has been written.
 //! Everything else about sockets is the driver's.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use fusee::{Key, Setting};
+use fusee::{Key, Setting, Watched};
 
 use crate::client::Client;
+use crate::command::multi::{self, Queue};
 use crate::command::pubsub::Subscriptions;
 use crate::command::read::Gathered;
 use crate::command::table::{self, COMMANDS, Command};
@@ -35,6 +37,8 @@ pub(crate) struct Place {
     pub(crate) clock: quanta::Clock,
     /// Whether the pool holds more than maxmemory allows, as of the last look.
     pub(crate) is_full: Cell<bool>,
+    /// Keys that clients watch, to be looked at now and then.
+    pub(crate) watches: RefCell<Vec<Weak<Watched>>>,
     random: Cell<u64>,
 }
 
@@ -45,6 +49,7 @@ impl Place {
             stats,
             clock: quanta::Clock::new(),
             is_full: Cell::new(false),
+            watches: RefCell::default(),
             random: Cell::new(seed | 1),
         }
     }
@@ -70,6 +75,9 @@ pub(crate) struct State {
     pub(crate) replies: Replies,
     pub(crate) subscriptions: Subscriptions,
     pub(crate) is_monitor: bool,
+    /// What MULTI keeps until EXEC.
+    pub(crate) queue: Option<Box<Queue>>,
+    pub(crate) watched: Vec<Rc<Watched>>,
     /// Whether any of these keeps requests from running as they come.
     is_guarded: bool,
 }
@@ -95,6 +103,8 @@ impl State {
             replies: Replies::All,
             subscriptions: Subscriptions::default(),
             is_monitor: false,
+            queue: None,
+            watched: Vec::new(),
             is_guarded: false,
         };
         state.guard();
@@ -103,8 +113,18 @@ impl State {
 
     /// To be called when something has changed.
     pub(crate) fn guard(&mut self) {
-        self.is_guarded =
-            !self.authenticated || self.replies != Replies::All || self.is_listening_in_resp2();
+        self.is_guarded = !self.authenticated
+            || self.replies != Replies::All
+            || self.queue.is_some()
+            || self.is_listening_in_resp2();
+    }
+
+    /// Ends what MULTI and WATCH have begun; returns what was kept.
+    pub(crate) fn forget_transaction(&mut self) -> Option<Box<Queue>> {
+        self.watched.clear();
+        let queue = self.queue.take();
+        self.guard();
+        queue
     }
 
     /// Whether only messages may come, as RESP2 cannot tell them from replies.
@@ -229,7 +249,7 @@ impl Session {
         };
         let arguments = self.requests.arguments(input, frame);
         let command = command.map(|id| guard::resolved(id, arguments));
-        if guard::has_to_wait(command, place) {
+        if guard::has_to_wait(command, &self.state, place) {
             return Flow::Pause;
         }
         let mark = reply.len();
@@ -242,9 +262,17 @@ impl Session {
         let flow = if let Some(refusal) = refusal {
             self.next += 1;
             guard::refuse(refusal, reply);
+            if let Some(queue) = &mut self.state.queue {
+                queue.is_broken = true;
+            }
             if let Some(command) = command {
                 place.stats.commands[usize::from(command.id())].rejected.add(1);
             }
+            Flow::More
+        } else if !command.is_some_and(multi::is_run_at_once)
+            && multi::keep(command, arguments, &mut self.state, reply)
+        {
+            self.next += 1;
             Flow::More
         } else {
             guard::show(command, arguments, &self.state, place);
@@ -372,6 +400,16 @@ impl Session {
             Run::Local(run) => {
                 self.state.client.runs(id);
                 flow = connection::local(run, &mut self.state, place, arguments, reply);
+            }
+            Run::Multi(run) => {
+                self.state.client.runs(id);
+                let state = &mut self.state;
+                // Boxed: no other command needs so much room.
+                let ran = Box::pin(multi::run(run, keyspace, place, state, arguments, reply));
+                let mut next = Flow::More;
+                let round_trips = counted(keyspace, async { next = ran.await }).await;
+                flow = next;
+                self.jobs[self.next].round_trips = round_trips;
             }
             Run::Read(_) | Run::Container | Run::CloseSilently => {}
         }

@@ -2,16 +2,18 @@
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fusee::{Decision, Entry, Env, Error, Key, Setting, Stats, Store, StoreConfig};
+use fusee::{Decision, Entry, Env, Error, Key, Setting, Stats, Store, StoreConfig, Watched};
 use fusee_fabric::Fabric;
 use fusee_layout::Geometry;
 use fusee_layout::message::Statistics;
 
 use crate::keyspace::{Keyspace, Usage};
 use crate::metrics::{Family, Kind, Series, Source, Value};
+use crate::overlay::Overlay;
 
 /// What the memory nodes have given, as far as this process knows.
 pub type NodeStatistics = Arc<dyn Fn() -> Vec<Statistics> + Send + Sync>;
@@ -45,7 +47,7 @@ impl Pool {
         let store = Store::join(fabric, TokioEnv::new(), self.geometry.clone(), self.config).await;
         let store = store.map_err(|error| error.to_string())?;
         self.stats.lock().expect("nobody panics with it").push(store.stats().clone());
-        Ok(PoolStore { store, nodes: self.nodes.clone() })
+        Ok(PoolStore { store: Rc::new(store), nodes: self.nodes.clone() })
     }
 
     /// What /metrics tells of the pool.
@@ -119,6 +121,18 @@ impl Pool {
                 "Times that an operation started again after a conflict.",
                 sum(|s| s.restarts.get()),
             ),
+            labelled(
+                "fusee_transactions_total",
+                "Transactions over several keys: committed, run again after a conflict, \
+                 aborted because they stood in another operation's way for long.",
+                Kind::Counter,
+                "outcome",
+                &[
+                    ("committed", sum(|s| s.transactions.get())),
+                    ("retried", sum(|s| s.transactions_retried.get())),
+                    ("broken", sum(|s| s.transactions_broken.get())),
+                ],
+            ),
             counter(
                 "fusee_torn_reads_total",
                 "Objects that did not verify and were read again.",
@@ -183,7 +197,7 @@ impl Pool {
 }
 
 /// Time and chance of a worker.
-struct TokioEnv {
+pub struct TokioEnv {
     chance: RandomState,
     drawn: Cell<u64>,
 }
@@ -219,8 +233,14 @@ impl Env for TokioEnv {
 
 /// A worker's store.
 pub struct PoolStore<F> {
-    store: Store<F, TokioEnv>,
+    store: Rc<Store<F, TokioEnv>>,
     nodes: NodeStatistics,
+}
+
+impl<F> Clone for PoolStore<F> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), nodes: self.nodes.clone() }
+    }
 }
 
 /// The pool sees by itself that this process is gone; it only takes longer.
@@ -229,6 +249,8 @@ const LEAVE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(100);
 
 impl<F: Fabric> Keyspace for PoolStore<F> {
+    type Transaction = Overlay<F>;
+
     async fn read(
         &self,
         keys: &[Key<'_>],
@@ -278,6 +300,26 @@ impl<F: Fabric> Keyspace for PoolStore<F> {
 
     async fn flush(&self, database: Option<u8>) -> Result<(), Error> {
         self.store.flush(database).await
+    }
+
+    async fn transact<R>(
+        &self,
+        mut run: impl AsyncFnMut(&Overlay<F>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.store.transact(async |transaction| run(&Overlay::new(self, transaction)).await).await
+    }
+
+    async fn watch(&self, key: Key<'_>) -> Result<Watched, Error> {
+        self.store.watch(key).await
+    }
+
+    async fn renew(&self, watched: &Watched) -> Result<(), Error> {
+        self.store.renew(watched).await
+    }
+
+    async fn is_unchanged(&self, watched: &Watched) -> Result<bool, Error> {
+        let now = self.store.watch(watched.key()).await?;
+        Ok(!watched.has_changed() && now.word() == watched.word())
     }
 
     fn prefetch(&self, keys: &[Key<'_>]) {

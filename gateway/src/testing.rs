@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fusee::{DATABASES, Decision, Entry, Error, Key, Kind};
+use fusee::{DATABASES, Decision, Entry, Error, Key, Kind, Watched};
 
 use crate::keyspace::{Keyspace, Usage};
 
@@ -18,6 +18,8 @@ struct Value {
     bytes: Vec<u8>,
     kind: Kind,
     expires_at_ms: Option<u64>,
+    /// Another one after every change.
+    version: u64,
 }
 
 type Part = HashMap<Vec<u8>, Value, BuildHasherDefault<rapidhash::fast::RapidHasher<'static>>>;
@@ -28,6 +30,7 @@ struct Shared {
     /// Added to the time of day, so that tests can let time pass.
     ahead_ms: AtomicI64,
     round_trips: AtomicU64,
+    versions: AtomicU64,
     /// Keys that were announced.
     prefetched: AtomicU64,
     /// Writes fail as a full pool's do once values take so many bytes.
@@ -53,6 +56,7 @@ impl MemoryKeyspace {
             databases: Mutex::new((0..DATABASES).map(|_| database()).collect()),
             ahead_ms: AtomicI64::new(0),
             round_trips: AtomicU64::new(0),
+            versions: AtomicU64::new(0),
             prefetched: AtomicU64::new(0),
             bytes_max,
             bytes: AtomicU64::new(0),
@@ -71,6 +75,18 @@ impl MemoryKeyspace {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Vec<Part>>> {
         self.0.databases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_version(&self) -> u64 {
+        1 + self.0.versions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What a key is; 0 if it is absent.
+    fn version(&self, key: Key<'_>) -> u64 {
+        let now_ms = self.now_ms();
+        let databases = self.lock();
+        let value = databases[usize::from(key.database)][part_of(key.name)].get(key.name);
+        value.filter(|value| live(value, now_ms).is_some()).map_or(0, |value| value.version)
     }
 
     fn count(&self, round_trips: u64) {
@@ -102,6 +118,38 @@ fn live(value: &Value, now_ms: u64) -> Option<Entry<'_>> {
 }
 
 impl Keyspace for MemoryKeyspace {
+    type Transaction = Self;
+
+    async fn transact<R>(
+        &self,
+        mut run: impl AsyncFnMut(&Self) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        // The first run is thrown away, as another client's write would have it.
+        let before = self.lock().clone();
+        let bytes = self.0.bytes.load(Ordering::Relaxed);
+        run(self).await?;
+        self.lock().clone_from(&before);
+        self.0.bytes.store(bytes, Ordering::Relaxed);
+        let result = run(self).await;
+        if result.is_err() {
+            *self.lock() = before;
+            self.0.bytes.store(bytes, Ordering::Relaxed);
+        }
+        result
+    }
+
+    async fn watch(&self, key: Key<'_>) -> Result<Watched, Error> {
+        Ok(Watched::new(key, self.version(key)))
+    }
+
+    async fn renew(&self, _watched: &Watched) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn is_unchanged(&self, watched: &Watched) -> Result<bool, Error> {
+        Ok(self.version(watched.key()) == watched.word())
+    }
+
     async fn read(
         &self,
         keys: &[Key<'_>],
@@ -134,9 +182,11 @@ impl Keyspace for MemoryKeyspace {
             place.bytes.extend_from_slice(value);
             place.kind = Kind::String;
             place.expires_at_ms = expires_at_ms;
+            place.version = self.next_version();
         } else {
             self.resize(0, value.len())?;
-            let value = Value { bytes: value.to_vec(), kind: Kind::String, expires_at_ms };
+            let version = self.next_version();
+            let value = Value { bytes: value.to_vec(), kind: Kind::String, expires_at_ms, version };
             part.insert(key.name.to_vec(), value);
         }
         Ok(())
@@ -177,7 +227,9 @@ impl Keyspace for MemoryKeyspace {
             }
             Decision::Replace { kind, expires_at_ms } => {
                 self.resize(bytes, buffer.len())?;
-                part.insert(key.name.to_vec(), Value { bytes: buffer, kind, expires_at_ms });
+                let version = self.next_version();
+                let value = Value { bytes: buffer, kind, expires_at_ms, version };
+                part.insert(key.name.to_vec(), value);
             }
         }
         Ok(())

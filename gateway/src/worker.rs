@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -202,9 +202,25 @@ impl<K: Keyspace + 'static> Worker<K> {
         }
     }
 
+    /// Looks at the keys that clients watch.
+    async fn renew(&self) {
+        let watches = &self.place.watches;
+        if watches.borrow().is_empty() {
+            return;
+        }
+        watches.borrow_mut().retain(|watched| watched.strong_count() > 0);
+        let all: Vec<_> = watches.borrow().iter().filter_map(Weak::upgrade).collect();
+        for watched in all {
+            if let Err(error) = self.keyspace.renew(&watched).await {
+                debug!(%error, "a watched key was not read; trying again");
+            }
+        }
+    }
+
     async fn maintain(self: Rc<Self>) {
         while !self.leaving.get() {
             let pause = self.keyspace.maintain().await;
+            self.renew().await;
             tokio::time::sleep(pause.max(Duration::from_micros(100))).await;
         }
     }

@@ -33,6 +33,19 @@ impl Epochs {
         Pin(count)
     }
 
+    /// As [`Self::pin`] for one that outlives a borrow: its end is [`Self::unpin`]
+    /// of what is returned.
+    pub(crate) fn pin_until(&self) -> u64 {
+        let epoch = self.now.get();
+        std::mem::forget(self.pin());
+        epoch
+    }
+
+    /// Ends an operation that began in this epoch.
+    pub(crate) fn unpin(&self, epoch: u64) {
+        drop(Pin(&self.pinned[(epoch % 2) as usize]));
+    }
+
     pub(crate) fn now(&self) -> u64 {
         self.now.get()
     }

@@ -13,10 +13,9 @@
 //! moment in between.
 
 use crate::draft::{Content, Draft};
-use crate::epoch::Pin;
 use crate::intent::{Fate, Intent};
 use crate::read::{entry, is_over};
-use crate::round::Outcome;
+use crate::round::{Again, Outcome};
 use crate::seek::{Aim, Sought};
 use crate::store::Store;
 use crate::write::{Placed, Settled};
@@ -25,23 +24,33 @@ use fusee_fabric::{Batch, Fabric};
 use fusee_layout::{Address, KeyHash, Opcode, Slot};
 use futures_util::future::join_all;
 use std::cell::RefCell;
+use std::rc::Rc;
 
 /// Times that a transaction runs again before it gives up. Each time another one
 /// has got something done, or was about to.
 const ATTEMPTS_MAX: u32 = 10_000;
 /// The longest wait between two of them.
 const BACK_OFF_US_MAX: u64 = 2000;
+/// Slots that are tried for a key that is not there.
+const PLACES_MAX: u32 = 100;
 /// A transaction's record before its decision.
 const OPEN: [u8; 8] = [0; 8];
 
 /// A run of a transaction: what it has read, and what it is going to write. As long
 /// as there is one, no memory that was freed is used again.
-pub struct Transaction<'a, F, E> {
-    store: &'a Store<F, E>,
+pub struct Transaction<F, E> {
+    store: Rc<Store<F, E>>,
     members: RefCell<Vec<Member>>,
     /// Do its rounds go one after another, in an order that all keep?
     in_order: bool,
-    _pin: Pin<'a>,
+    /// The epoch in which it began.
+    epoch: u64,
+}
+
+impl<F, E> Drop for Transaction<F, E> {
+    fn drop(&mut self) {
+        self.store.epochs.unpin(self.epoch);
+    }
 }
 
 /// A key that the transaction has looked at.
@@ -109,8 +118,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// [`Error::NodeDown`] as other writes; after a failed node all of it may be done,
     /// or nothing.
     pub async fn transact<R>(
-        &self,
-        mut run: impl AsyncFnMut(&Transaction<'_, F, E>) -> Result<R, Error>,
+        self: &Rc<Self>,
+        mut run: impl AsyncFnMut(&Rc<Transaction<F, E>>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut hurried = false;
         for attempt in 0..ATTEMPTS_MAX {
@@ -118,9 +127,12 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 let most = (1 << attempt.min(11)).min(BACK_OFF_US_MAX);
                 self.env.sleep_us(self.env.random() % most + 1).await;
             }
-            let transaction = self.transaction(attempt > 0);
+            let transaction = Rc::new(self.transaction(attempt > 0));
             let result = run(&transaction).await?;
-            match transaction.commit().await {
+            let committed = transaction.commit().await;
+            // Ends its hold on memory before anything is waited for.
+            drop(transaction);
+            match committed {
                 Ok(true) => return Ok(result),
                 Ok(false) => self.stats.transactions_retried.add(1),
                 Err(Error::Full) if !hurried && self.hurry().await? => hurried = true,
@@ -130,13 +142,13 @@ impl<F: Fabric, E: Env> Store<F, E> {
         Err(Error::Conflict { attempts: ATTEMPTS_MAX })
     }
 
-    fn transaction(&self, in_order: bool) -> Transaction<'_, F, E> {
-        let _pin = self.epochs.pin();
-        Transaction { store: self, members: RefCell::default(), in_order, _pin }
+    fn transaction(self: &Rc<Self>, in_order: bool) -> Transaction<F, E> {
+        let epoch = self.epochs.pin_until();
+        Transaction { store: self.clone(), members: RefCell::default(), in_order, epoch }
     }
 }
 
-impl<F: Fabric, E: Env> Transaction<'_, F, E> {
+impl<F: Fabric, E: Env> Transaction<F, E> {
     /// Shows a key as it was at first sight and as the transaction has written it
     /// since. The round trips of a read, if it is the first of the key.
     ///
@@ -200,14 +212,34 @@ impl<F: Fabric, E: Env> Transaction<'_, F, E> {
         Ok(member.before.as_ref().and(member.old()))
     }
 
+    /// Looks at several keys at once, so that what follows finds them. The round
+    /// trips of one read.
+    ///
+    /// # Errors
+    ///
+    /// If one of them cannot be read.
+    pub async fn look_at(&self, keys: &[Key<'_>]) -> Result<(), Error> {
+        let mut unknown: Vec<(KeyHash, Key<'_>)> = Vec::with_capacity(keys.len());
+        for &key in keys {
+            let hash = self.store.hash(key);
+            if self.find(key, hash).is_none() && !unknown.contains(&(hash, key)) {
+                unknown.push((hash, key));
+            }
+        }
+        let loaded = join_all(unknown.iter().map(|&(hash, key)| self.load(key, hash))).await;
+        for member in loaded {
+            self.members.borrow_mut().push(member?);
+        }
+        Ok(())
+    }
+
+    fn find(&self, key: Key<'_>, hash: KeyHash) -> Option<usize> {
+        self.members.borrow().iter().position(|member| member.hash == hash && member.key() == key)
+    }
+
     async fn member(&self, key: Key<'_>) -> Result<usize, Error> {
         let hash = self.store.hash(key);
-        let known = self
-            .members
-            .borrow()
-            .iter()
-            .position(|member| member.hash == hash && member.key() == key);
-        if let Some(number) = known {
+        if let Some(number) = self.find(key, hash) {
             return Ok(number);
         }
         let member = self.load(key, hash).await?;
@@ -216,8 +248,27 @@ impl<F: Fabric, E: Env> Transaction<'_, F, E> {
         Ok(members.len() - 1)
     }
 
+    /// Takes all keys of a database, or of all, that it has looked at for removed.
+    pub fn flush(&self, database: Option<u8>) {
+        let mut members = self.members.borrow_mut();
+        let of = members.iter_mut().filter(|m| database.is_none_or(|d| m.database == d));
+        for member in of.filter(|member| member.current().is_some()) {
+            member.after = Some(None);
+        }
+    }
+
+    /// Visits the keys that it changes: what each was and becomes.
+    pub fn changes(&self, mut each: impl FnMut(Key<'_>, Option<Entry<'_>>, Option<Entry<'_>>)) {
+        for member in self.members.borrow().iter() {
+            if let Some(after) = &member.after {
+                let (before, after) = (member.before.as_ref(), after.as_ref());
+                each(member.key(), before.map(Value::entry), after.map(Value::entry));
+            }
+        }
+    }
+
     async fn load(&self, key: Key<'_>, hash: KeyHash) -> Result<Member, Error> {
-        let store = self.store;
+        let store = &*self.store;
         store.check_lengths(key, 0)?;
         let mut sought = store.seek(key, hash, store.fabric.batch(), Aim::read(true)).await?;
         let over = |sought: &Sought| {
@@ -244,8 +295,8 @@ impl<F: Fabric, E: Env> Transaction<'_, F, E> {
     }
 
     /// Does what was written, unless another client came between: false then.
-    async fn commit(self) -> Result<bool, Error> {
-        let store = self.store;
+    async fn commit(&self) -> Result<bool, Error> {
+        let store = &*self.store;
         let mut members = self.members.take();
         let written = members.iter().filter(|member| member.after.is_some()).count();
         let committed = match (members.as_slice(), written) {
@@ -492,9 +543,13 @@ impl<F: Fabric, E: Env> Store<F, E> {
         if in_order {
             for number in 0..members.len() {
                 let one = place(number).await;
-                let stop = !matches!(&one, Ok(p) if p.outcome == Outcome::Committed);
+                // A slot that others wanted too is seen to below.
+                let goes_on = match &one {
+                    Ok(placed) => placed.outcome == Outcome::Committed || lost_slot(placed),
+                    Err(_) => false,
+                };
                 placed.push(one);
-                if stop {
+                if !goes_on {
                     break;
                 }
             }
@@ -503,7 +558,11 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
         let mut all = placed.len() == members.len();
         let mut failed = None;
-        for (placed, written) in placed.into_iter().zip(written) {
+        for ((placed, written), member) in placed.into_iter().zip(written).zip(members) {
+            let placed = match placed {
+                Ok(placed) => self.place_again(member, written, placed).await,
+                failed => failed,
+            };
             match placed {
                 Ok(Placed { outcome: Outcome::Committed, at, .. }) => written.at = Some(at),
                 Ok(_) => all = false,
@@ -512,6 +571,30 @@ impl<F: Fabric, E: Env> Store<F, E> {
             }
         }
         failed.map_or(Ok(all), Err)
+    }
+
+    /// Looks for another slot for the intent of an absent key whose slot went to
+    /// another key, perhaps of the same transaction.
+    async fn place_again(
+        &self,
+        member: &Member,
+        written: &Written,
+        mut placed: Placed,
+    ) -> Result<Placed, Error> {
+        let mut attempts = 0;
+        while member.sought.found.is_none() && lost_slot(&placed) && attempts < PLACES_MAX {
+            attempts += 1;
+            let batch = self.fabric.batch();
+            let sought = self.seek(member.key(), member.hash, batch, Aim::read(false)).await?;
+            if sought.found.is_none() {
+                let draft = &written.draft;
+                placed = self.place_draft(member.key(), &sought, draft, None).await?;
+            } else {
+                attempts = PLACES_MAX;
+            }
+            self.fabric.recycle(sought.batch);
+        }
+        Ok(placed)
     }
 
     /// What is free and what is cached once a member's intent is ended.
@@ -543,4 +626,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.release_lost(&written.draft);
         self.drop_chunks(written.chunks.as_deref());
     }
+}
+
+/// Did the round end before anybody could see its word?
+fn lost_slot(placed: &Placed) -> bool {
+    matches!(placed.outcome, Outcome::Again(Again { offered: false, .. }))
 }

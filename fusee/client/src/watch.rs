@@ -25,14 +25,27 @@ const COUNTERS_DUE: u64 = COUNTERS_MAX / 4;
 pub struct Watched {
     database: u8,
     name: Vec<u8>,
-    /// What the slot held; none if the key was absent.
-    word: Option<Slot>,
+    /// What the slot held; 0 if the key was absent.
+    word: u64,
     /// The own counter when that was last known to be so.
     seen_at: Cell<u64>,
     changed: Cell<bool>,
 }
 
 impl Watched {
+    /// A key as a keyspace other than a store's tells it: by a word that is another
+    /// one whenever the key has changed.
+    pub fn new(key: Key<'_>, word: u64) -> Self {
+        let Key { database, name } = key;
+        let (seen_at, changed) = (Cell::default(), Cell::default());
+        Self { database, name: name.to_vec(), word, seen_at, changed }
+    }
+
+    /// What told the key as it was.
+    pub fn word(&self) -> u64 {
+        self.word
+    }
+
     /// The key.
     pub fn key(&self) -> Key<'_> {
         Key { database: self.database, name: &self.name }
@@ -53,8 +66,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
     pub async fn watch(&self, key: Key<'_>) -> Result<Watched, Error> {
         let seen_at = Cell::new(self.epochs.now());
         let word = self.word_of(key).await?;
-        let Key { database, name } = key;
-        Ok(Watched { database, name: name.to_vec(), word, seen_at, changed: Cell::default() })
+        Ok(Watched { seen_at, ..Watched::new(key, word) })
     }
 
     /// Looks again at a watched key if it is time to. None or 1 round trip.
@@ -80,7 +92,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         Ok(())
     }
 
-    async fn word_of(&self, key: Key<'_>) -> Result<Option<Slot>, Error> {
+    async fn word_of(&self, key: Key<'_>) -> Result<u64, Error> {
         let _pin = self.epochs.pin();
         self.check_lengths(key, 0)?;
         let batch = self.fabric.batch();
@@ -88,11 +100,11 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let now_ms = self.env.now_ms();
         let live = sought.found.filter(|found| !is_over(&found.meta, now_ms));
         self.fabric.recycle(sought.batch);
-        Ok(live.map(|found| found.word))
+        Ok(live.map_or(0, |found| found.word.word()))
     }
 }
 
-impl<F: Fabric, E: Env> Transaction<'_, F, E> {
+impl<F: Fabric, E: Env> Transaction<F, E> {
     /// Is a watched key as it was? It then stays so until the transaction is done.
     ///
     /// # Errors
@@ -103,6 +115,7 @@ impl<F: Fabric, E: Env> Transaction<'_, F, E> {
         if watched.changed.get() || self.counter() >= known {
             return Ok(false);
         }
-        Ok(self.word(watched.key()).await? == watched.word)
+        let word = self.word(watched.key()).await?;
+        Ok(word.map_or(0, Slot::word) == watched.word)
     }
 }

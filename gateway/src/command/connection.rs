@@ -248,6 +248,7 @@ fn hello(state: &mut State, place: &Place, arguments: Arguments<'_>, reply: &mut
 /// RESET
 fn reset(state: &mut State, place: &Place, reply: &mut Reply) {
     forget(state, place);
+    state.forget_transaction();
     state.authenticated = !place.shared.settings.has_password();
     state.replies = Replies::All;
     state.database = 0;

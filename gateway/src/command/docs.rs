@@ -233,6 +233,7 @@ fn categories(command: &Command) -> impl Iterator<Item = &'static str> + use<> {
         (command.group == Group::Hash, "@hash"),
         (command.group == Group::Bitmap, "@bitmap"),
         (command.group == Group::PubSub, "@pubsub"),
+        (command.group == Group::Transactions, "@transaction"),
         (command.group == Group::Connection, "@connection"),
         (command.group == Group::Scripting, "@scripting"),
         (has("admin"), "@admin"),
@@ -255,5 +256,6 @@ fn group_name(group: Group) -> &'static str {
         Group::Server => "server",
         Group::Scripting => "scripting",
         Group::PubSub => "pubsub",
+        Group::Transactions => "transactions",
     }
 }

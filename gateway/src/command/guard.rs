@@ -5,6 +5,7 @@
 
 use std::io::Write as _;
 
+use super::multi::Multi;
 use super::table::{self, COMMANDS, Command};
 use super::{CommandId, Local, Run};
 use crate::reply::Reply;
@@ -24,13 +25,17 @@ pub(crate) fn resolved(id: CommandId, arguments: Arguments<'_>) -> &'static Comm
 }
 
 /// Whether a command waits until clients are no longer paused.
-pub(crate) fn has_to_wait(command: Option<&Command>, place: &Place) -> bool {
+pub(crate) fn has_to_wait(command: Option<&Command>, state: &State, place: &Place) -> bool {
     let Some(pause) = place.shared.paused() else { return false };
     let Some(command) = command else { return pause == Pause::All };
     // Whoever has paused clients can let them go on.
     let is_client = command.name.starts_with("client|");
     match pause {
         Pause::All => !is_client,
+        Pause::Writes if state.queue.is_some() => {
+            let writes = state.queue.as_ref().is_some_and(|queue| queue.writes);
+            writes && command.run == Run::Multi(Multi::Exec)
+        }
         Pause::Writes => command.is_write() || command.publishes(),
     }
 }

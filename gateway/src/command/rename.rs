@@ -1,17 +1,11 @@
-//! Values under other names: RENAME, RENAMENX, COPY; and MSETNX.
-//!
-//! Each step is atomic for its key. The steps are ordered so that no value that
-//! a client was told of is lost: the new name is written before the old one is
-//! removed, and the old one is removed only as long as it holds what was copied.
-//! Between the two both names are there.
+//! Values under other names: RENAME, RENAMENX, COPY; and MSETNX. All of them run
+//! in a transaction.
 
 use fusee::{DATABASES, Decision, Key, Kind};
 
-use super::{Call, NOT_INTEGER, Owned, SYNTAX, integer, is, refuse};
+use super::{Call, NOT_INTEGER, Owned, SYNTAX, integer, is};
 use crate::keyspace::Keyspace;
 
-/// Times that a value may change while it is being renamed.
-const ATTEMPTS_MAX: u32 = 64;
 const NO_SUCH_KEY: &str = "ERR no such key";
 
 /// What came of a write under a condition.
@@ -24,16 +18,11 @@ enum Put {
 }
 
 impl<K: Keyspace> Call<'_, K> {
-    /// Puts a copy under a key if nothing is there, or what `may_replace` accepts.
-    async fn put(
-        &mut self,
-        key: Key<'_>,
-        value: &Owned,
-        may_replace: impl Fn(&Owned) -> bool,
-    ) -> Put {
+    /// Puts a copy under a key, if nothing is there or that may be replaced.
+    async fn put(&mut self, key: Key<'_>, value: &Owned, may_replace: bool) -> Put {
         let mut put = Put::Failed;
         let update = self.keyspace.update(key, |entry, buffer| {
-            if entry.is_some_and(|entry| !may_replace(&Owned::of(entry))) {
+            if entry.is_some() && !may_replace {
                 put = Put::Refused;
                 return Decision::Keep;
             }
@@ -46,23 +35,6 @@ impl<K: Keyspace> Call<'_, K> {
             Err(error) => {
                 self.refuse(error);
                 Put::Failed
-            }
-        }
-    }
-
-    /// Removes a key if it holds this value; whether it did. `None` after an
-    /// error reply.
-    async fn remove_if(&mut self, key: Key<'_>, value: &Owned) -> Option<bool> {
-        let mut removed = false;
-        let update = self.keyspace.update(key, |entry, _| {
-            removed = entry.is_some_and(|entry| Owned::of(entry) == *value);
-            if removed { Decision::Delete } else { Decision::Keep }
-        });
-        match update.await {
-            Ok(()) => Some(removed),
-            Err(error) => {
-                self.refuse(error);
-                None
             }
         }
     }
@@ -80,44 +52,22 @@ pub(super) async fn rename<K: Keyspace>(call: &mut Call<'_, K>, only_if_absent: 
         (false, _) => call.reply.ok(),
     };
     let Some(source) = call.read_one(from).await else { return };
-    let Some(mut source) = source else { return call.reply.error(NO_SUCH_KEY) };
+    let Some(source) = source else { return call.reply.error(NO_SUCH_KEY) };
+    if source.kind == Kind::Later {
+        return super::wrong_type(call.reply);
+    }
     if from == to {
         return answer(call, false);
     }
-    let mut written: Option<Owned> = None;
-    for _ in 0..ATTEMPTS_MAX {
-        if source.kind == Kind::Later {
-            return super::wrong_type(call.reply);
-        }
-        let put = call
-            .put(to, &source, |there| match &written {
-                None => !only_if_absent,
-                // What somebody else has put there meanwhile stays.
-                Some(written) => there == written,
-            })
-            .await;
-        match (put, &written) {
-            (Put::Failed, _) => return,
-            (Put::Refused, None) => return answer(call, false),
-            // The name was taken and then set again by others: their writes came
-            // after the renaming, and so did those of the old name.
-            (Put::Refused, Some(_)) => return answer(call, true),
-            (Put::Done, _) => {}
-        }
-        match call.remove_if(from, &source).await {
-            None => return,
-            Some(true) => return answer(call, true),
-            Some(false) => {}
-        }
-        written = Some(source);
-        let Some(next) = call.read_one(from).await else { return };
-        match next {
-            Some(next) => source = next,
-            // Somebody has removed the old name: as it would be after RENAME.
-            None => return answer(call, true),
-        }
+    match call.put(to, &source, !only_if_absent).await {
+        Put::Failed => return,
+        Put::Refused => return answer(call, false),
+        Put::Done => {}
     }
-    refuse(call.reply, fusee::Error::Conflict { attempts: ATTEMPTS_MAX });
+    match call.keyspace.delete(from).await {
+        Ok(_) => answer(call, true),
+        Err(error) => call.refuse(error),
+    }
 }
 
 /// COPY key name [DB database] [REPLACE]
@@ -149,49 +99,29 @@ pub(super) async fn copy<K: Keyspace>(call: &mut Call<'_, K>) {
     if source.kind == Kind::Later {
         return super::wrong_type(call.reply);
     }
-    match call.put(to, &source, |_| replace).await {
+    match call.put(to, &source, replace).await {
         Put::Done => call.reply.integer(1),
         Put::Refused => call.reply.integer(0),
         Put::Failed => {}
     }
 }
 
-/// MSETNX key value [key value ...]: all or none, but not at one moment. Whoever
-/// finds a key taken on the way takes back what it has set.
+/// MSETNX key value [key value ...]
 pub(super) async fn msetnx<K: Keyspace>(call: &mut Call<'_, K>) {
     if call.arguments.len().is_multiple_of(2) {
         return super::connection::wrong_arity(call.command, call.reply);
     }
-    let places = (1..call.arguments.len()).step_by(2);
-    // Of a key that is named twice the last value counts.
-    let mut pairs: Vec<(Key<'_>, Owned)> = Vec::new();
-    for place in places {
-        let value = call.arguments.get(place + 1).to_vec();
-        let value = Owned { value, kind: Kind::String, expires_at_ms: None };
-        pairs.push((call.key(place), value));
-    }
-    pairs.reverse();
-    let mut seen = std::collections::HashSet::new();
-    pairs.retain(|(key, _)| seen.insert(key.name));
-    let keys: Vec<Key<'_>> = pairs.iter().map(|(key, _)| *key).collect();
+    let places = || (1..call.arguments.len()).step_by(2);
+    let keys: Vec<Key<'_>> = places().map(|place| call.key(place)).collect();
+    let values: Vec<&[u8]> = places().map(|place| call.arguments.get(place + 1)).collect();
     let Some(there) = call.read_all(&keys).await else { return };
     if there.iter().any(Option::is_some) {
         return call.reply.integer(0);
     }
-    for (number, (key, value)) in pairs.iter().enumerate() {
-        let put = call.put(*key, value, |_| false).await;
-        if put == Put::Done {
-            continue;
+    for (key, value) in keys.into_iter().zip(values) {
+        if let Err(error) = call.keyspace.set(key, value, None).await {
+            return call.refuse(error);
         }
-        for (key, value) in &pairs[..number] {
-            if call.remove_if(*key, value).await.is_none() {
-                return;
-            }
-        }
-        if put == Put::Refused {
-            call.reply.integer(0);
-        }
-        return;
     }
     call.reply.integer(1);
 }

@@ -3,6 +3,7 @@
 
 use super::bits::BitRead;
 use super::hash::HashRead;
+use super::multi::Multi;
 use super::object::ObjectRead;
 use super::{Local, Read, Run, Walk, Write};
 use crate::channels::Way::{Channel, Pattern, Shard};
@@ -45,6 +46,7 @@ pub enum Group {
     Server,
     Scripting,
     PubSub,
+    Transactions,
 }
 
 macro_rules! flags {
@@ -67,6 +69,7 @@ flags! {
     NO_AUTH = 8, "no_auth";
     ALLOW_BUSY = 9, "allow_busy";
     PUBSUB = 10, "pubsub";
+    NO_MULTI = 11, "no_multi";
 }
 const NONE: u16 = 0;
 
@@ -86,6 +89,11 @@ const fn Walk(walk: Walk) -> Run {
 #[expect(non_snake_case, reason = "short for the enum's own constructor in a table")]
 const fn Local(local: Local) -> Run {
     Run::Local(local)
+}
+
+#[expect(non_snake_case, reason = "short for the enum's own constructor in a table")]
+const fn Multi(multi: Multi) -> Run {
+    Run::Multi(multi)
 }
 
 #[expect(clippy::too_many_arguments, reason = "a row of the table")]
@@ -158,7 +166,9 @@ pub static COMMANDS: &[Command] = &[
     row("decr", Write(Write::Decr), 2, WRITE | DENYOOM | FAST, (1, 1, 1), Group::String, "1.0.0", "Subtracts one from an integer."),
     row("decrby", Write(Write::DecrBy), 3, WRITE | DENYOOM | FAST, (1, 1, 1), Group::String, "1.0.0", "Subtracts from an integer."),
     row("del", Write(Write::Del), -2, WRITE, (1, -1, 1), Group::Generic, "1.0.0", "Removes keys."),
+    row("discard", Multi(Multi::Discard), 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, (0, 0, 0), Group::Transactions, "2.0.0", "Forgets the commands since MULTI."),
     row("echo", Local(Local::Echo), 2, LOADING | STALE | FAST, (0, 0, 0), Group::Connection, "1.0.0", "Returns its argument."),
+    row("exec", Multi(Multi::Exec), 1, NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Transactions, "1.2.0", "Runs the commands since MULTI at one moment."),
     row("exists", Read(Read::Exists), -2, READONLY | FAST, (1, -1, 1), Group::Generic, "1.0.0", "Counts those of its keys that are there."),
     row("expire", Write(Write::Expire), -3, WRITE | FAST, (1, 1, 1), Group::Generic, "1.0.0", "Ends a key after seconds."),
     row("expireat", Write(Write::ExpireAt), -3, WRITE | FAST, (1, 1, 1), Group::Generic, "1.2.0", "Ends a key at a Unix time in seconds."),
@@ -208,9 +218,10 @@ pub static COMMANDS: &[Command] = &[
     row("memory|help", Local(Local::MemoryHelp), 2, LOADING | STALE, (0, 0, 0), Group::Server, "4.0.0", "Lists the subcommands."),
     row("memory|usage", Object(ObjectRead::MemoryUsage), -3, READONLY, (2, 2, 1), Group::Server, "4.0.0", "Returns how many bytes a value takes."),
     row("mget", Read(Read::MGet), -2, READONLY | FAST, (1, -1, 1), Group::String, "1.0.0", "Returns several strings."),
-    row("monitor", Local(Local::Monitor), 1, ADMIN | NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "1.0.0", "Shows the commands of all clients as they run."),
+    row("monitor", Local(Local::Monitor), 1, ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI, (0, 0, 0), Group::Server, "1.0.0", "Shows the commands of all clients as they run."),
     row("mset", Write(Write::MSet), -3, WRITE | DENYOOM, (1, -1, 2), Group::String, "1.0.1", "Sets several strings."),
     row("msetnx", Write(Write::MSetNx), -3, WRITE | DENYOOM, (1, -1, 2), Group::String, "1.0.1", "Sets several strings if none of their keys is there."),
+    row("multi", Multi(Multi::Multi), 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, (0, 0, 0), Group::Transactions, "1.2.0", "Keeps the commands that follow until EXEC."),
     row("object", Container, -2, NONE, (0, 0, 0), Group::Generic, "2.2.3", "Commands about how values are kept."),
     row("object|encoding", Object(ObjectRead::Encoding), 3, READONLY, (2, 2, 1), Group::Generic, "2.2.3", "Returns how a value is encoded."),
     row("object|freq", Object(ObjectRead::Freq), 3, READONLY, (2, 2, 1), Group::Generic, "4.0.0", "Returns how often a value is used."),
@@ -264,6 +275,8 @@ pub static COMMANDS: &[Command] = &[
     row("type", Read(Read::Type), 2, READONLY | FAST, (1, 1, 1), Group::Generic, "1.0.0", "Returns what kind of value a key has."),
     row("unlink", Write(Write::Del), -2, WRITE | FAST, (1, -1, 1), Group::Generic, "4.0.0", "Removes keys."),
     row("unsubscribe", Local(Local::Unsubscribe(Channel)), -1, PUBSUB | NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::PubSub, "2.0.0", "Listens no more to channels."),
+    row("unwatch", Multi(Multi::Unwatch), 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, (0, 0, 0), Group::Transactions, "2.2.0", "Watches no key any more."),
+    row("watch", Multi(Multi::Watch), -2, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, (1, -1, 1), Group::Transactions, "2.2.0", "Keeps EXEC from running if a key changes until then."),
 ];
 
 /// The command of a name, in whatever case; not of subcommands.
@@ -351,6 +364,11 @@ impl Command {
     /// Whether its arguments may hold a password.
     pub fn is_secret(&self) -> bool {
         matches!(self.run, Run::Local(Local::Auth | Local::Hello))
+    }
+
+    /// Whether MULTI keeps it from running later.
+    pub fn is_not_queued(&self) -> bool {
+        self.flags & NO_MULTI != 0
     }
 
     /// Whether it may change keys.

@@ -1,0 +1,315 @@
+//! MULTI, EXEC, WATCH: commands that are kept and run together.
+//!
+//! What is kept runs on the keyspace of a transaction, which may run it more than
+//! once before that is committed. So commands that concern the connection or the
+//! server (PUBLISH, CLIENT, ...) run only after that, and their replies are put where
+//! they belong.
+
+use std::io::Write as _;
+use std::rc::Rc;
+
+use fusee::{DATABASES, Error, Key, Watched};
+
+use super::read::{Answers, Source, gather};
+use super::table::{self, Command};
+use super::{Call, Local, Run, guard, integer, key, refuse, write};
+use crate::keyspace::Keyspace;
+use crate::reply::Reply;
+use crate::request::{Arguments, Frame, Limits, Next, Requests};
+use crate::session::{Flow, Place, State};
+
+/// Commands about transactions.
+#[expect(missing_docs, reason = "each is the command of its name")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Multi {
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
+}
+
+/// Requests that are kept until they run.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    bytes: Vec<u8>,
+    requests: Requests,
+    frames: Vec<Frame>,
+    /// One of the commands was refused, so none of them runs.
+    pub(crate) is_broken: bool,
+    pub(crate) writes: bool,
+}
+
+impl Queue {
+    /// Keeps a request.
+    pub(crate) fn push<'a>(&mut self, arguments: impl ExactSizeIterator<Item = &'a [u8]>) {
+        let _ = write!(self.bytes, "*{}\r\n", arguments.len());
+        for argument in arguments {
+            let _ = write!(self.bytes, "${}\r\n", argument.len());
+            self.bytes.extend_from_slice(argument);
+            self.bytes.extend_from_slice(b"\r\n");
+        }
+        match self.requests.next(&mut self.bytes, Limits::new(true)) {
+            Ok(Next::Frame(frame)) => self.frames.push(frame),
+            // What was parsed once is parsed again.
+            Ok(Next::Incomplete) | Err(_) => self.is_broken = true,
+        }
+    }
+
+    fn arguments(&self, frame: Frame) -> Arguments<'_> {
+        self.requests.arguments(&self.bytes, frame)
+    }
+}
+
+/// A request that is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept<'a> {
+    requests: &'a Requests,
+    bytes: &'a [u8],
+    frame: Frame,
+}
+
+impl<'a> Kept<'a> {
+    pub(crate) fn arguments(&self) -> Arguments<'a> {
+        self.requests.arguments(self.bytes, self.frame)
+    }
+}
+
+/// Whether a command is run at once although requests are kept.
+pub(crate) fn is_run_at_once(command: &Command) -> bool {
+    matches!(command.run, Run::Multi(multi) if multi != Multi::Unwatch)
+        || matches!(command.run, Run::Local(Local::Quit | Local::Reset))
+}
+
+/// Keeps a request that nothing speaks against. False if something does, which
+/// whoever runs it tells.
+pub(crate) fn keep(
+    command: Option<&'static Command>,
+    arguments: Arguments<'_>,
+    state: &mut State,
+    reply: &mut Reply,
+) -> bool {
+    let Some(queue) = &mut state.queue else { return false };
+    let Some(command) = command else {
+        queue.is_broken = true;
+        return false;
+    };
+    if !command.takes(arguments.len()) || command.run == Run::Container {
+        queue.is_broken = true;
+        return false;
+    }
+    if command.is_not_queued() {
+        queue.is_broken = true;
+        reply.error("ERR Command not allowed inside a transaction");
+        return true;
+    }
+    queue.writes |= command.is_write() || command.publishes();
+    queue.push(arguments.from(0));
+    reply.simple("QUEUED");
+    true
+}
+
+/// Runs a command about transactions.
+pub(crate) async fn run<K: Keyspace>(
+    multi: Multi,
+    keyspace: &K,
+    place: &Place,
+    state: &mut State,
+    arguments: Arguments<'_>,
+    reply: &mut Reply,
+) -> Flow {
+    match multi {
+        Multi::Multi if state.queue.is_some() => {
+            reply.error("ERR MULTI calls can not be nested");
+        }
+        Multi::Multi => {
+            state.queue = Some(Box::default());
+            state.guard();
+            reply.ok();
+        }
+        Multi::Discard => match state.forget_transaction() {
+            Some(_) => reply.ok(),
+            None => reply.error("ERR DISCARD without MULTI"),
+        },
+        Multi::Watch if state.queue.is_some() => {
+            reply.error("ERR WATCH inside MULTI is not allowed");
+        }
+        Multi::Watch => watch(keyspace, place, state, arguments, reply).await,
+        Multi::Unwatch => {
+            state.watched.clear();
+            reply.ok();
+        }
+        Multi::Exec => return exec(keyspace, place, state, reply).await,
+    }
+    Flow::More
+}
+
+/// WATCH key [key ...]
+async fn watch<K: Keyspace>(
+    keyspace: &K,
+    place: &Place,
+    state: &mut State,
+    arguments: Arguments<'_>,
+    reply: &mut Reply,
+) {
+    for name in arguments.from(1) {
+        let key = Key { database: state.database, name };
+        if state.watched.iter().any(|watched| watched.key() == key) {
+            continue;
+        }
+        match keyspace.watch(key).await {
+            Ok(watched) => {
+                let watched = Rc::new(watched);
+                place.watches.borrow_mut().push(Rc::downgrade(&watched));
+                state.watched.push(watched);
+            }
+            Err(error) => return refuse(reply, error),
+        }
+    }
+    reply.ok();
+}
+
+/// EXEC
+async fn exec<K: Keyspace>(
+    keyspace: &K,
+    place: &Place,
+    state: &mut State,
+    reply: &mut Reply,
+) -> Flow {
+    let watched = std::mem::take(&mut state.watched);
+    let Some(queue) = state.forget_transaction() else {
+        reply.error("ERR EXEC without MULTI");
+        state.watched = watched;
+        return Flow::More;
+    };
+    if queue.is_broken {
+        reply.error("EXECABORT Transaction discarded because of previous errors.");
+        return Flow::More;
+    }
+    let replies = keyspace
+        .transact(async |keyspace| {
+            let mut replies = Replies::new(Reply::new(Vec::new(), reply.protocol));
+            if !are_unchanged(keyspace, &watched).await? {
+                return Ok(None);
+            }
+            let mut database = state.database;
+            for &frame in &queue.frames {
+                let kept = Kept { requests: &queue.requests, bytes: &queue.bytes, frame };
+                run_kept(keyspace, place, kept, &mut database, &mut replies.all).await;
+                replies.ends.push(replies.all.len());
+            }
+            Ok(Some(replies))
+        })
+        .await;
+    match replies {
+        Err(error) => refuse(reply, error),
+        Ok(None) => reply.null_array(),
+        Ok(Some(replies)) => {
+            reply.array(queue.frames.len());
+            return tell(&queue, replies, place, state, reply);
+        }
+    }
+    Flow::More
+}
+
+async fn are_unchanged<K: Keyspace>(keyspace: &K, watched: &[Rc<Watched>]) -> Result<bool, Error> {
+    for watched in watched {
+        if !keyspace.is_unchanged(watched).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Replies one after another.
+struct Replies {
+    all: Reply,
+    ends: Vec<usize>,
+}
+
+impl Replies {
+    fn new(all: Reply) -> Self {
+        Self { all, ends: Vec::new() }
+    }
+}
+
+/// Writes the replies of what was run, and runs what was left out.
+fn tell(
+    queue: &Queue,
+    replies: Replies,
+    place: &Place,
+    state: &mut State,
+    reply: &mut Reply,
+) -> Flow {
+    for (errors, more) in reply.errors.iter_mut().zip(replies.all.errors) {
+        *errors += more;
+    }
+    let bytes = replies.all.into_bytes();
+    let mut begin = 0;
+    let mut flow = Flow::More;
+    for (&frame, end) in queue.frames.iter().zip(replies.ends) {
+        let arguments = queue.arguments(frame);
+        let command = table::find(arguments.get(0)).map(|id| guard::resolved(id, arguments));
+        match command.map(|command| command.run) {
+            Some(Run::Local(local)) => {
+                let next = super::connection::local(local, state, place, arguments, reply);
+                if next != Flow::More {
+                    flow = next;
+                }
+            }
+            Some(Run::Multi(_)) => reply.ok(),
+            _ => reply.raw(&bytes[begin..end]),
+        }
+        begin = end;
+    }
+    flow
+}
+
+/// Runs a request on the keyspace of a transaction, unless it concerns the
+/// connection or the server alone; of these only SELECT has its effect, on
+/// `database`.
+pub(crate) async fn run_kept<K: Keyspace>(
+    keyspace: &K,
+    place: &Place,
+    kept: Kept<'_>,
+    database: &mut u8,
+    reply: &mut Reply,
+) {
+    let arguments = kept.arguments();
+    let Some(id) = table::find(arguments.get(0)) else { return };
+    let command = guard::resolved(id, arguments);
+    match command.run {
+        Run::Read(read) => {
+            let mut keys = Vec::new();
+            let gathered = [gather(read, command, kept.frame, arguments, *database, &mut keys)];
+            let source = Source { requests: kept.requests, input: kept.bytes };
+            let random = place.random();
+            let mut answers = Answers::new(&gathered, source, reply, random, || keyspace.now_ms());
+            keyspace
+                .read(&keys, |_, entry| {
+                    answers.take(entry);
+                    !answers.is_full()
+                })
+                .await;
+            let (lookups, _) = answers.end();
+            place.stats.hits.add(lookups.hits);
+            place.stats.misses.add(lookups.misses);
+        }
+        Run::Write(run) => {
+            let database = *database;
+            write(run, Call { keyspace, command, arguments, database, reply }).await;
+        }
+        Run::Walk(run) => {
+            let database = *database;
+            let call = Call { keyspace, command, arguments, database, reply };
+            key::walk(run, call, place).await;
+        }
+        Run::Local(Local::Select) => {
+            let chosen = integer(arguments.get(1));
+            if let Some(chosen) = chosen.filter(|index| (0..i64::from(DATABASES)).contains(index)) {
+                *database = chosen as u8;
+            }
+        }
+        Run::Local(_) | Run::Multi(_) | Run::Container | Run::CloseSilently => {}
+    }
+}
