@@ -113,6 +113,17 @@ impl Channels {
         received
     }
 
+    /// How many would get a message.
+    pub(crate) fn receivers(&self, way: Way, channel: &[u8]) -> usize {
+        let mut receivers = self.listeners(way, channel);
+        if way == Way::Channel && self.patterns.load(Ordering::Relaxed) > 0 {
+            let patterns = self.read(Way::Pattern);
+            let listen = patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel));
+            receivers += listen.map(|(_, clients)| clients.len()).sum::<usize>();
+        }
+        receivers
+    }
+
     /// The names that somebody listens to.
     pub(crate) fn names(&self, way: Way) -> Vec<Arc<[u8]>> {
         self.read(way).keys().cloned().collect()

@@ -14,6 +14,7 @@ use crate::request::Arguments;
 
 use crate::channels::Way;
 use bits::BitRead;
+use eval::Eval;
 use hash::HashRead;
 use multi::Multi;
 use object::ObjectRead;
@@ -23,6 +24,7 @@ pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod connection;
 pub(crate) mod docs;
+pub mod eval;
 pub(crate) mod expire;
 pub(crate) mod float;
 pub(crate) mod glob;
@@ -62,6 +64,8 @@ pub enum Run {
     Local(Local),
     /// Keeps commands and runs them together.
     Multi(Multi),
+    /// Runs a script.
+    Eval(Eval),
     /// Only holds subcommands; its name alone is not enough.
     Container,
     /// Redis closes the connection of whoever sends this: a web browser that
@@ -202,6 +206,11 @@ pub enum Local {
     PubSubNumSub(Way),
     PubSubNumPat,
     PubSubHelp,
+    ScriptExists,
+    ScriptFlush,
+    ScriptHelp,
+    ScriptKill,
+    ScriptLoad,
 }
 
 /// One write or walk: what it needs to run.

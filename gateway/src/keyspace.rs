@@ -77,6 +77,33 @@ pub trait Keyspace {
         run: impl AsyncFnMut(&Self::Transaction) -> Result<R, Error>,
     ) -> Result<R, Error>;
 
+    /// Whether what a transaction does to these keys does not have to wait.
+    fn knows(&self, keys: &[Key<'_>]) -> bool {
+        let _ = keys;
+        true
+    }
+
+    /// Looks at keys that a transaction is about to touch.
+    async fn look_at(&self, keys: &[Key<'_>]) -> Result<(), Error> {
+        let _ = keys;
+        Ok(())
+    }
+
+    /// Marks what a transaction has written so far, for [`Self::rewind`].
+    fn mark(&self) -> usize {
+        0
+    }
+
+    /// Forgets what a transaction has written since.
+    fn rewind(&self, mark: usize) {
+        let _ = mark;
+    }
+
+    /// Does something once the transaction is done, and not if it never is.
+    fn afterwards(&self, action: Box<dyn FnOnce()>) {
+        action();
+    }
+
     /// Begins to watch a key.
     async fn watch(&self, key: Key<'_>) -> Result<Watched, Error>;
 

@@ -27,6 +27,7 @@ mod pool;
 pub mod remote;
 pub mod reply;
 pub mod request;
+mod script;
 pub mod server;
 mod session;
 mod settings;

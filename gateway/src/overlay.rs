@@ -1,6 +1,7 @@
 //! A store's keys as a transaction sees them: as they were when it first looked at
 //! each, with what it has written since.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,13 +17,20 @@ pub struct Overlay<F> {
     store: PoolStore<F>,
     /// All commands of a transaction run at one moment.
     now_ms: u64,
+    /// What is done after the transaction.
+    afterwards: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 
 impl<F: Fabric> Overlay<F> {
     /// What `transaction` sees of `store`.
     pub(crate) fn new(store: &PoolStore<F>, transaction: &Rc<Transaction<F, TokioEnv>>) -> Self {
         let (transaction, store) = (transaction.clone(), store.clone());
-        Self { transaction, now_ms: store.now_ms(), store }
+        Self { transaction, now_ms: store.now_ms(), store, afterwards: RefCell::default() }
+    }
+
+    /// What is to be done once the transaction is.
+    pub(crate) fn actions(&self) -> Vec<Box<dyn FnOnce()>> {
+        self.afterwards.take()
     }
 }
 
@@ -137,6 +145,26 @@ impl<F: Fabric> Keyspace for Overlay<F> {
         mut run: impl AsyncFnMut(&Self) -> Result<R, Error>,
     ) -> Result<R, Error> {
         run(self).await
+    }
+
+    fn knows(&self, keys: &[Key<'_>]) -> bool {
+        self.transaction.knows(keys)
+    }
+
+    async fn look_at(&self, keys: &[Key<'_>]) -> Result<(), Error> {
+        self.transaction.look_at(keys).await
+    }
+
+    fn mark(&self) -> usize {
+        self.transaction.mark()
+    }
+
+    fn rewind(&self, mark: usize) {
+        self.transaction.rewind(mark);
+    }
+
+    fn afterwards(&self, action: Box<dyn FnOnce()>) {
+        self.afterwards.borrow_mut().push(action);
     }
 
     async fn watch(&self, key: Key<'_>) -> Result<Watched, Error> {

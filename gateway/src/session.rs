@@ -11,7 +11,7 @@ use std::sync::Arc;
 use fusee::{Key, Setting, Watched};
 
 use crate::client::Client;
-use crate::command::multi::{self, Queue};
+use crate::command::multi::{self, Kept, Queue};
 use crate::command::pubsub::Subscriptions;
 use crate::command::read::Gathered;
 use crate::command::table::{self, COMMANDS, Command};
@@ -19,6 +19,7 @@ use crate::command::{Call, CommandId, Run, Write, connection, guard, key, write}
 use crate::keyspace::Keyspace;
 use crate::reply::{Protocol, Reply};
 use crate::request::{Frame, Limits, Next, ProtocolError, Requests};
+use crate::script::Engine;
 use crate::shared::Shared;
 use crate::stats::WorkerStats;
 
@@ -37,6 +38,7 @@ pub(crate) struct Place {
     pub(crate) clock: quanta::Clock,
     /// Whether the pool holds more than maxmemory allows, as of the last look.
     pub(crate) is_full: Cell<bool>,
+    pub(crate) scripts: Engine,
     /// Keys that clients watch, to be looked at now and then.
     pub(crate) watches: RefCell<Vec<Weak<Watched>>>,
     random: Cell<u64>,
@@ -49,6 +51,7 @@ impl Place {
             stats,
             clock: quanta::Clock::new(),
             is_full: Cell::new(false),
+            scripts: Engine::default(),
             watches: RefCell::default(),
             random: Cell::new(seed | 1),
         }
@@ -94,7 +97,7 @@ pub(crate) enum Replies {
 
 impl State {
     /// What the state of a connection is at first.
-    fn new(client: Arc<Client>, authenticated: bool) -> Self {
+    pub(crate) fn new(client: Arc<Client>, authenticated: bool) -> Self {
         let mut state = Self {
             client,
             database: 0,
@@ -400,6 +403,12 @@ impl Session {
             Run::Local(run) => {
                 self.state.client.runs(id);
                 flow = connection::local(run, &mut self.state, place, arguments, reply);
+            }
+            Run::Eval(_) => {
+                self.state.client.runs(id);
+                let kept = Kept::new(&self.requests, input, frame);
+                let ran = Box::pin(multi::run_alone(keyspace, place, &self.state, kept, reply));
+                self.jobs[self.next].round_trips = counted(keyspace, ran).await;
             }
             Run::Multi(run) => {
                 self.state.client.runs(id);

@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use crate::channels::Channels;
 use crate::client::{Client, Clients};
 use crate::inbox::Message;
+use crate::script::Scripts;
 use crate::settings::Settings;
 use crate::slow::Slow;
 use crate::stats::WorkerStats;
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) clients: Clients,
     pub(crate) channels: Channels,
     pub(crate) slow: Slow,
+    pub(crate) scripts: Scripts,
     monitors: Mutex<Vec<Arc<Client>>>,
     paused: Mutex<Option<(Pause, u64)>>,
     /// Whether requests have to be looked at one by one, and why. Relaxed: who
@@ -71,6 +73,7 @@ impl Shared {
             clients: Clients::default(),
             channels: Channels::default(),
             slow: Slow::default(),
+            scripts: Scripts::default(),
             monitors: Mutex::default(),
             paused: Mutex::default(),
             watch: AtomicU8::new(0),

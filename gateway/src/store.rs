@@ -306,7 +306,16 @@ impl<F: Fabric> Keyspace for PoolStore<F> {
         &self,
         mut run: impl AsyncFnMut(&Overlay<F>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        self.store.transact(async |transaction| run(&Overlay::new(self, transaction)).await).await
+        let mut actions = Vec::new();
+        let result = self.store.transact(async |transaction| {
+            let overlay = Overlay::new(self, transaction);
+            let result = run(&overlay).await?;
+            actions = overlay.actions();
+            Ok(result)
+        });
+        let result = result.await?;
+        actions.into_iter().for_each(|action| action());
+        Ok(result)
     }
 
     async fn watch(&self, key: Key<'_>) -> Result<Watched, Error> {

@@ -41,6 +41,8 @@ const OPEN: [u8; 8] = [0; 8];
 pub struct Transaction<F, E> {
     store: Rc<Store<F, E>>,
     members: RefCell<Vec<Member>>,
+    /// What had been written at some moments.
+    marks: RefCell<Vec<Vec<Option<Option<Value>>>>>,
     /// Do its rounds go one after another, in an order that all keep?
     in_order: bool,
     /// The epoch in which it began.
@@ -144,7 +146,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
 
     fn transaction(self: &Rc<Self>, in_order: bool) -> Transaction<F, E> {
         let epoch = self.epochs.pin_until();
-        Transaction { store: self.clone(), members: RefCell::default(), in_order, epoch }
+        let (store, members, marks) = (self.clone(), RefCell::default(), RefCell::default());
+        Transaction { store, members, marks, in_order, epoch }
     }
 }
 
@@ -246,6 +249,28 @@ impl<F: Fabric, E: Env> Transaction<F, E> {
         let mut members = self.members.borrow_mut();
         members.push(member);
         Ok(members.len() - 1)
+    }
+
+    /// Has it looked at all of these keys?
+    pub fn knows(&self, keys: &[Key<'_>]) -> bool {
+        keys.iter().all(|&key| self.find(key, self.store.hash(key)).is_some())
+    }
+
+    /// Marks what has been written so far, for [`Self::rewind`].
+    pub fn mark(&self) -> usize {
+        let written = self.members.borrow().iter().map(|member| member.after.clone()).collect();
+        let mut marks = self.marks.borrow_mut();
+        marks.push(written);
+        marks.len() - 1
+    }
+
+    /// Forgets what was written since a mark, but not what was read.
+    pub fn rewind(&self, mark: usize) {
+        let written = self.marks.borrow_mut().drain(mark..).next().unwrap_or_default();
+        let mut written = written.into_iter();
+        for member in self.members.borrow_mut().iter_mut() {
+            member.after = written.next().flatten();
+        }
     }
 
     /// Takes all keys of a database, or of all, that it has looked at for removed.

@@ -4,7 +4,7 @@
 use fusee::DATABASES;
 
 use super::{
-    Command, Local, NOT_INTEGER, client, config, docs, integer, is, printed, pubsub, server,
+    Command, Local, NOT_INTEGER, client, config, docs, eval, integer, is, printed, pubsub, server,
     slowlog,
 };
 use crate::channels::Way;
@@ -90,6 +90,11 @@ pub(crate) fn local(
             reply.integer(place.shared.channels.count(Way::Pattern) as i64);
         }
         Local::PubSubHelp => server::help("PUBSUB", reply),
+        Local::ScriptExists => eval::exists(place, arguments, reply),
+        Local::ScriptFlush => eval::flush(place, arguments, reply),
+        Local::ScriptHelp => server::help("SCRIPT", reply),
+        Local::ScriptKill => eval::kill(place, reply),
+        Local::ScriptLoad => eval::load(place, arguments, reply),
     }
     Flow::More
 }

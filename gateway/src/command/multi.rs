@@ -7,12 +7,14 @@
 
 use std::io::Write as _;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use fusee::{DATABASES, Error, Key, Watched};
 
 use super::read::{Answers, Source, gather};
 use super::table::{self, Command};
-use super::{Call, Local, Run, guard, integer, key, refuse, write};
+use super::{Call, Local, Run, eval, guard, integer, key, refuse, write};
+use crate::client::Client;
 use crate::keyspace::Keyspace;
 use crate::reply::Reply;
 use crate::request::{Arguments, Frame, Limits, Next, Requests};
@@ -59,6 +61,12 @@ impl Queue {
     fn arguments(&self, frame: Frame) -> Arguments<'_> {
         self.requests.arguments(&self.bytes, frame)
     }
+
+    /// The request that was kept last, if all were.
+    pub(crate) fn last(&self) -> Option<Kept<'_>> {
+        let frame = self.frames.last().filter(|_| !self.is_broken)?;
+        Some(Kept::new(&self.requests, &self.bytes, *frame))
+    }
 }
 
 /// A request that is kept.
@@ -70,6 +78,11 @@ pub(crate) struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
+    /// A request where a connection has it.
+    pub(crate) fn new(requests: &'a Requests, bytes: &'a [u8], frame: Frame) -> Self {
+        Self { requests, bytes, frame }
+    }
+
     pub(crate) fn arguments(&self) -> Arguments<'a> {
         self.requests.arguments(self.bytes, self.frame)
     }
@@ -194,8 +207,9 @@ async fn exec<K: Keyspace>(
             }
             let mut database = state.database;
             for &frame in &queue.frames {
-                let kept = Kept { requests: &queue.requests, bytes: &queue.bytes, frame };
-                run_kept(keyspace, place, kept, &mut database, &mut replies.all).await;
+                let kept = Kept::new(&queue.requests, &queue.bytes, frame);
+                run_kept(keyspace, place, &state.client, kept, &mut database, &mut replies.all)
+                    .await;
                 replies.ends.push(replies.all.len());
             }
             Ok(Some(replies))
@@ -265,12 +279,38 @@ fn tell(
     flow
 }
 
+/// Runs a request in a transaction of its own.
+pub(crate) async fn run_alone<K: Keyspace>(
+    keyspace: &K,
+    place: &Place,
+    state: &State,
+    kept: Kept<'_>,
+    reply: &mut Reply,
+) {
+    let (mark, errors) = (reply.len(), reply.errors);
+    let done = keyspace
+        .transact(async |keyspace| {
+            reply.truncate(mark);
+            reply.errors = errors;
+            let mut database = state.database;
+            run_kept(keyspace, place, &state.client, kept, &mut database, reply).await;
+            Ok(())
+        })
+        .await;
+    if let Err(error) = done {
+        reply.truncate(mark);
+        reply.errors = errors;
+        refuse(reply, error);
+    }
+}
+
 /// Runs a request on the keyspace of a transaction, unless it concerns the
 /// connection or the server alone; of these only SELECT has its effect, on
 /// `database`.
 pub(crate) async fn run_kept<K: Keyspace>(
     keyspace: &K,
     place: &Place,
+    client: &Arc<Client>,
     kept: Kept<'_>,
     database: &mut u8,
     reply: &mut Reply,
@@ -303,6 +343,10 @@ pub(crate) async fn run_kept<K: Keyspace>(
             let database = *database;
             let call = Call { keyspace, command, arguments, database, reply };
             key::walk(run, call, place).await;
+        }
+        Run::Eval(run) => {
+            let run = eval::eval(run, keyspace, place, client, arguments, *database, reply);
+            Box::pin(run).await;
         }
         Run::Local(Local::Select) => {
             let chosen = integer(arguments.get(1));

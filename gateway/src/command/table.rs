@@ -2,6 +2,7 @@
 //! read this table.
 
 use super::bits::BitRead;
+use super::eval::Eval;
 use super::hash::HashRead;
 use super::multi::Multi;
 use super::object::ObjectRead;
@@ -95,6 +96,10 @@ const fn Local(local: Local) -> Run {
 const fn Multi(multi: Multi) -> Run {
     Run::Multi(multi)
 }
+#[expect(non_snake_case, reason = "short for the enum's own constructor in a table")]
+const fn Eval(eval: Eval) -> Run {
+    Run::Eval(eval)
+}
 
 #[expect(clippy::too_many_arguments, reason = "a row of the table")]
 const fn row(
@@ -168,6 +173,10 @@ pub static COMMANDS: &[Command] = &[
     row("del", Write(Write::Del), -2, WRITE, (1, -1, 1), Group::Generic, "1.0.0", "Removes keys."),
     row("discard", Multi(Multi::Discard), 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, (0, 0, 0), Group::Transactions, "2.0.0", "Forgets the commands since MULTI."),
     row("echo", Local(Local::Echo), 2, LOADING | STALE | FAST, (0, 0, 0), Group::Connection, "1.0.0", "Returns its argument."),
+    row("eval", Eval(Eval::Eval), -3, NOSCRIPT | STALE, (0, 0, 0), Group::Scripting, "2.6.0", "Runs a script."),
+    row("eval_ro", Eval(Eval::EvalRo), -3, NOSCRIPT | STALE | READONLY, (0, 0, 0), Group::Scripting, "7.0.0", "Runs a script that only reads."),
+    row("evalsha", Eval(Eval::EvalSha), -3, NOSCRIPT | STALE, (0, 0, 0), Group::Scripting, "2.6.0", "Runs a script by its SHA-1."),
+    row("evalsha_ro", Eval(Eval::EvalShaRo), -3, NOSCRIPT | STALE | READONLY, (0, 0, 0), Group::Scripting, "7.0.0", "Runs a script that only reads by its SHA-1."),
     row("exec", Multi(Multi::Exec), 1, NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Transactions, "1.2.0", "Runs the commands since MULTI at one moment."),
     row("exists", Read(Read::Exists), -2, READONLY | FAST, (1, -1, 1), Group::Generic, "1.0.0", "Counts those of its keys that are there."),
     row("expire", Write(Write::Expire), -3, WRITE | FAST, (1, 1, 1), Group::Generic, "1.0.0", "Ends a key after seconds."),
@@ -252,6 +261,12 @@ pub static COMMANDS: &[Command] = &[
     row("renamenx", Write(Write::RenameNx), 3, WRITE | FAST, (1, 2, 1), Group::Generic, "1.0.0", "Gives a value another name that is not taken."),
     row("reset", Local(Local::Reset), 1, NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY, (0, 0, 0), Group::Connection, "6.2.0", "Makes the connection as good as new."),
     row("scan", Walk(Walk::Scan), -2, READONLY, (0, 0, 0), Group::Generic, "2.8.0", "Returns some keys and where to go on."),
+    row("script", Container, -2, NONE, (0, 0, 0), Group::Scripting, "2.6.0", "Commands about scripts."),
+    row("script|exists", Local(Local::ScriptExists), -3, NOSCRIPT, (0, 0, 0), Group::Scripting, "2.6.0", "Tells which scripts are known."),
+    row("script|flush", Local(Local::ScriptFlush), -2, NOSCRIPT, (0, 0, 0), Group::Scripting, "2.6.0", "Forgets all scripts."),
+    row("script|help", Local(Local::ScriptHelp), 2, LOADING | STALE, (0, 0, 0), Group::Scripting, "5.0.0", "Lists the subcommands."),
+    row("script|kill", Local(Local::ScriptKill), 2, NOSCRIPT | ALLOW_BUSY, (0, 0, 0), Group::Scripting, "2.6.0", "Ends the scripts that run."),
+    row("script|load", Local(Local::ScriptLoad), 3, NOSCRIPT | STALE, (0, 0, 0), Group::Scripting, "2.6.0", "Keeps a script and returns its SHA-1."),
     row("select", Local(Local::Select), 2, LOADING | STALE | FAST, (0, 0, 0), Group::Connection, "1.0.0", "Chooses the database."),
     row("set", Write(Write::Set), -3, WRITE | DENYOOM, (1, 1, 1), Group::String, "1.0.0", "Sets a string."),
     row("setbit", Write(Write::SetBit), 4, WRITE | DENYOOM, (1, 1, 1), Group::Bitmap, "2.2.0", "Sets a bit and returns the old one."),
@@ -364,6 +379,11 @@ impl Command {
     /// Whether its arguments may hold a password.
     pub fn is_secret(&self) -> bool {
         matches!(self.run, Run::Local(Local::Auth | Local::Hello))
+    }
+
+    /// Whether scripts may not run it.
+    pub fn is_kept_from_scripts(&self) -> bool {
+        self.flags & NOSCRIPT != 0
     }
 
     /// Whether MULTI keeps it from running later.

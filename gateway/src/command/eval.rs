@@ -1,0 +1,216 @@
+//! EVAL, EVALSHA and SCRIPT.
+
+use std::sync::Arc;
+
+use fusee::Key;
+
+use super::multi::run_kept;
+use super::{NOT_INTEGER, integer, is, refuse};
+use crate::client::Client;
+use crate::keyspace::Keyspace;
+use crate::reply::Reply;
+use crate::request::Arguments;
+use crate::script::{Outcome, Permission, Run, Script, parse_sha, sha_of};
+use crate::session::Place;
+
+/// Times that a script begins anew because it needs a key that nobody named.
+const RUNS_MAX: usize = 10_000;
+const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+
+/// Commands that run a script.
+#[expect(missing_docs, reason = "each is the command of its name")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Eval {
+    Eval,
+    EvalRo,
+    EvalSha,
+    EvalShaRo,
+}
+
+/// EVAL script numkeys [key ...] [argument ...], and its relatives, on the keyspace
+/// of a transaction.
+pub(crate) async fn eval<K: Keyspace>(
+    eval: Eval,
+    keyspace: &K,
+    place: &Place,
+    client: &Arc<Client>,
+    arguments: Arguments<'_>,
+    database: u8,
+    reply: &mut Reply,
+) {
+    let Some(count) = integer(arguments.get(2)) else { return reply.error(NOT_INTEGER) };
+    let rest: Vec<&[u8]> = arguments.from(3).collect();
+    if count > rest.len() as i64 {
+        return reply.error("ERR Number of keys can't be greater than number of args");
+    }
+    let Ok(count) = usize::try_from(count) else {
+        return reply.error("ERR Number of keys can't be negative");
+    };
+    let Some(script) = script_of(eval, place, arguments, reply) else { return };
+    let Some(mut permission) = permission_of(&script.text, reply) else { return };
+    permission.writes &= matches!(eval, Eval::Eval | Eval::EvalSha);
+    let (keys, values) = rest.split_at(count);
+    let named: Vec<Key<'_>> = keys.iter().map(|name| Key { database, name }).collect();
+    if let Err(error) = keyspace.look_at(&named).await {
+        return refuse(reply, error);
+    }
+    let mut walks = Vec::new();
+    for _ in 0..RUNS_MAX {
+        let mark = keyspace.mark();
+        let run = Run {
+            keyspace,
+            place,
+            client,
+            script: &script,
+            keys,
+            arguments: values,
+            database,
+            permission,
+            protocol: reply.protocol,
+            walks: &walks,
+        };
+        let needs = place.scripts.run(&run);
+        if !matches!(needs, Outcome::Reply(_)) {
+            keyspace.rewind(mark);
+        }
+        match needs {
+            Outcome::Reply(result) => {
+                for (errors, more) in reply.errors.iter_mut().zip(result.errors) {
+                    *errors += more;
+                }
+                return reply.raw(&result.into_bytes());
+            }
+            Outcome::Keys(database, names) => {
+                let keys: Vec<Key<'_>> = names.iter().map(|name| Key { database, name }).collect();
+                if let Err(error) = keyspace.look_at(&keys).await {
+                    return refuse(reply, error);
+                }
+            }
+            Outcome::Walk(mut database, queue) => {
+                let mut result = Reply::new(Vec::new(), reply.protocol);
+                if let Some(kept) = queue.last() {
+                    let run = run_kept(keyspace, place, client, kept, &mut database, &mut result);
+                    Box::pin(run).await;
+                }
+                walks.push(result.into_bytes());
+            }
+        }
+    }
+    reply.error("ERR the script touches ever more keys that it does not name: give them as KEYS");
+}
+
+fn script_of(
+    eval: Eval,
+    place: &Place,
+    arguments: Arguments<'_>,
+    reply: &mut Reply,
+) -> Option<Script> {
+    let text = arguments.get(1);
+    if matches!(eval, Eval::EvalSha | Eval::EvalShaRo) {
+        let script = parse_sha(text).and_then(|sha| place.shared.scripts.get(&sha));
+        if script.is_none() {
+            reply.error(NO_SCRIPT);
+        }
+        return script;
+    }
+    let sha = sha_of(text);
+    if let Some(script) = place.shared.scripts.get(&sha) {
+        return Some(script);
+    }
+    let script = Script { sha, text: text.into() };
+    permission_of(text, reply)?;
+    if let Err(message) = place.scripts.compile(&place.shared, &script) {
+        tell_compiler(&message, reply);
+        return None;
+    }
+    place.shared.scripts.put(&script);
+    Some(script)
+}
+
+fn tell_compiler(message: &str, reply: &mut Reply) {
+    let message = message.replace(['\r', '\n'], " ");
+    reply.error_fmt(format_args!("ERR Error compiling script (new function): {message}"));
+}
+
+/// What the first line of a script says that it does; `None` after an error reply.
+fn permission_of(text: &[u8], reply: &mut Reply) -> Option<Permission> {
+    let mut permission = Permission { writes: true, grows: false };
+    let Some(line) = text.strip_prefix(b"#!") else { return Some(permission) };
+    let Some(end) = line.iter().position(|&byte| byte == b'\n') else {
+        reply.error("ERR Invalid script shebang");
+        return None;
+    };
+    let line = String::from_utf8_lossy(&line[..end]).into_owned();
+    let mut words = line.split_whitespace();
+    match words.next() {
+        Some("lua") => {}
+        engine => {
+            let engine = engine.unwrap_or_default();
+            reply.error_fmt(format_args!("ERR Unexpected engine in script shebang: {engine}"));
+            return None;
+        }
+    }
+    for word in words {
+        let Some(flags) = word.strip_prefix("flags=") else {
+            reply.error_fmt(format_args!("ERR Unknown lua shebang option: {word}"));
+            return None;
+        };
+        for flag in flags.split(',').filter(|flag| !flag.is_empty()) {
+            match flag {
+                "no-writes" => permission.writes = false,
+                "allow-oom" => permission.grows = true,
+                "allow-stale" | "no-cluster" | "allow-cross-slot-keys" => {}
+                _ => {
+                    reply.error_fmt(format_args!("ERR Unexpected flag in script shebang: {flag}"));
+                    return None;
+                }
+            }
+        }
+    }
+    Some(permission)
+}
+
+/// SCRIPT LOAD text
+pub(super) fn load(place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
+    let text = arguments.get(2);
+    let script = Script { sha: sha_of(text), text: text.into() };
+    if permission_of(text, reply).is_none() {
+        return;
+    }
+    match place.scripts.compile(&place.shared, &script) {
+        Ok(()) => {
+            place.shared.scripts.put(&script);
+            reply.bulk(&script.sha);
+        }
+        Err(message) => tell_compiler(&message, reply),
+    }
+}
+
+/// SCRIPT EXISTS sha [sha ...]
+pub(super) fn exists(place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
+    reply.array(arguments.len() - 2);
+    for sha in arguments.from(2) {
+        let known = parse_sha(sha).is_some_and(|sha| place.shared.scripts.get(&sha).is_some());
+        reply.integer(i64::from(known));
+    }
+}
+
+/// SCRIPT FLUSH [ASYNC | SYNC]
+pub(super) fn flush(place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
+    let mut mode = arguments.from(2);
+    if mode.len() > 1 || mode.next().is_some_and(|mode| !is(mode, "async") && !is(mode, "sync")) {
+        return reply.error("ERR SCRIPT FLUSH only support SYNC|ASYNC option");
+    }
+    place.shared.scripts.clear();
+    place.scripts.clear();
+    reply.ok();
+}
+
+/// SCRIPT KILL
+pub(super) fn kill(place: &Place, reply: &mut Reply) {
+    if place.shared.scripts.kill() {
+        reply.ok();
+    } else {
+        reply.error("NOTBUSY No scripts in execution right now.");
+    }
+}

@@ -1,0 +1,18 @@
+//! Lua scripts: EVAL and its relatives.
+//!
+//! A script runs on the keyspace of a transaction and never waits: its commands find
+//! their keys read before. When one touches a key that is not, or looks at many, the
+//! run is given up, what it needs is fetched, and it runs again from the start, which
+//! nobody notices since nothing it has written is seen before the transaction is
+//! done. So a script keeps no lock, and one that is killed leaves nothing.
+
+mod call;
+mod engine;
+mod json;
+mod library;
+mod pack;
+mod store;
+mod value;
+
+pub(crate) use engine::{Engine, Outcome, Permission, Run};
+pub(crate) use store::{Script, Scripts, parse_sha, sha_of};

@@ -1,0 +1,181 @@
+//! `redis.call`: a script's commands.
+
+use std::cell::{Cell, RefCell};
+use std::task::{Context, Poll, Waker};
+
+use fusee::Key;
+use mlua::{Lua, MultiValue, Value};
+
+use super::engine::{GIVEN_UP, Outcome, Run};
+use super::value::{one, print, take};
+use crate::command::multi::{Queue, run_kept};
+use crate::command::table::{self, Command};
+use crate::command::{Local, Run as Ran, connection, guard};
+use crate::keyspace::Keyspace;
+use crate::reply::{Protocol, Reply};
+use crate::request::Arguments;
+use crate::session::State;
+
+/// Digits of a number that becomes an argument.
+const DIGITS: usize = 17;
+
+/// The commands of one run.
+pub(super) struct Calls<'a, K> {
+    run: &'a Run<'a, K>,
+    database: Cell<u8>,
+    resp3: Cell<bool>,
+    /// Commands that looked at many keys.
+    walks: Cell<usize>,
+    /// What the run needs before it can go on: it begins anew then.
+    needs: RefCell<Option<Outcome>>,
+}
+
+impl<'a, K: Keyspace> Calls<'a, K> {
+    pub(super) fn new(run: &'a Run<'a, K>) -> Self {
+        Self {
+            run,
+            database: Cell::new(run.database),
+            resp3: Cell::default(),
+            walks: Cell::default(),
+            needs: RefCell::default(),
+        }
+    }
+
+    pub(super) fn set_resp3(&self, resp3: bool) {
+        self.resp3.set(resp3);
+    }
+
+    pub(super) fn needs(&self) -> Option<Outcome> {
+        self.needs.borrow_mut().take()
+    }
+
+    /// Runs a command. An error of mlua's ends the run: it begins anew.
+    pub(super) fn run(&self, lua: &Lua, words: &MultiValue) -> mlua::Result<Value> {
+        let refuse = |text: &str| one(lua, "err", text.as_bytes());
+        if words.is_empty() {
+            return refuse("ERR Please specify at least one argument for this redis.lib call");
+        }
+        let mut arguments: Vec<Vec<u8>> = Vec::with_capacity(words.len());
+        for word in words {
+            arguments.push(match word {
+                Value::String(text) => text.as_bytes().to_vec(),
+                Value::Integer(number) => number.to_string().into_bytes(),
+                Value::Number(number) => print(*number, DIGITS).into_bytes(),
+                _ => {
+                    return refuse(
+                        "ERR Lua redis lib command arguments must be strings or integers",
+                    );
+                }
+            });
+        }
+        let mut queue = Queue::default();
+        queue.push(arguments.iter().map(Vec::as_slice));
+        let Some(kept) = queue.last() else {
+            return refuse("ERR Lua redis lib command arguments are too large");
+        };
+        let arguments = kept.arguments();
+        let Some(id) = table::find(arguments.get(0)) else {
+            return refuse("ERR Unknown Redis command called from script");
+        };
+        let command = guard::resolved(id, arguments);
+        if let Some(refusal) = self.refusal(command, arguments) {
+            return refuse(refusal);
+        }
+        let protocol = if self.resp3.get() { Protocol::Resp3 } else { Protocol::Resp2 };
+        let mut reply = Reply::new(Vec::new(), protocol);
+        match command.run {
+            Ran::Local(local) => self.local(local, arguments, &mut reply),
+            Ran::Walk(_) => {
+                let number = self.walks.replace(self.walks.get() + 1);
+                match self.run.walks.get(number) {
+                    Some(bytes) => reply.raw(bytes),
+                    None => return self.give_up(Outcome::Walk(self.database.get(), queue)),
+                }
+            }
+            _ => {
+                let database = self.database.get();
+                let names = command.key_places(arguments.len()).map(|place| arguments.get(place));
+                let keys: Vec<Key<'_>> = names.map(|name| Key { database, name }).collect();
+                let unknown = || {
+                    let names = keys.iter().map(|key| key.name.to_vec()).collect();
+                    self.give_up(Outcome::Keys(database, names))
+                };
+                if !self.run.keyspace.knows(&keys) {
+                    return unknown();
+                }
+                let mut database = database;
+                let run = run_kept(
+                    self.run.keyspace,
+                    self.run.place,
+                    self.run.client,
+                    kept,
+                    &mut database,
+                    &mut reply,
+                );
+                let mut run: std::pin::Pin<Box<dyn Future<Output = ()> + '_>> = Box::pin(run);
+                // What it needs is there, so it does not wait.
+                let mut context = Context::from_waker(Waker::noop());
+                if let Poll::Pending = run.as_mut().poll(&mut context) {
+                    drop(run);
+                    return unknown();
+                }
+            }
+        }
+        let bytes = reply.into_bytes();
+        take(lua, &mut bytes.as_slice(), self.resp3.get())
+    }
+
+    fn give_up(&self, needs: Outcome) -> mlua::Result<Value> {
+        self.needs.borrow_mut().get_or_insert(needs);
+        Err(mlua::Error::runtime(GIVEN_UP))
+    }
+
+    /// Why a command is not run.
+    fn refusal(&self, command: &Command, arguments: Arguments<'_>) -> Option<&'static str> {
+        if !command.takes(arguments.len()) || command.run == Ran::Container {
+            return Some("ERR Wrong number of args calling Redis command from script");
+        }
+        if command.is_kept_from_scripts() || command.run == Ran::CloseSilently {
+            return Some("ERR This Redis command is not allowed from script");
+        }
+        let permission = self.run.permission;
+        if command.is_write() && !permission.writes {
+            return Some("ERR Write commands are not allowed from read-only scripts.");
+        }
+        if self.run.place.is_full.get() && command.may_grow() && !permission.grows {
+            return Some("OOM command not allowed when used memory > 'maxmemory'.");
+        }
+        None
+    }
+
+    fn local(&self, local: Local, arguments: Arguments<'_>, reply: &mut Reply) {
+        let place = self.run.place;
+        match local {
+            Local::Select => match crate::command::integer(arguments.get(1)) {
+                Some(index) if (0..i64::from(fusee::DATABASES)).contains(&index) => {
+                    self.database.set(index as u8);
+                    reply.ok();
+                }
+                _ => reply.error("ERR DB index is out of range"),
+            },
+            Local::Publish(way) => {
+                let (channel, payload) = (arguments.get(1), arguments.get(2));
+                let receivers = place.shared.channels.receivers(way, channel);
+                let (shared, limit) =
+                    (place.shared.clone(), place.shared.settings.subscriber_bytes());
+                let (channel, payload) = (channel.to_vec(), payload.to_vec());
+                // Sent once it is certain that the script is not run again.
+                self.run.keyspace.afterwards(Box::new(move || {
+                    shared.channels.publish(way, &channel, &payload, limit);
+                }));
+                reply.integer(receivers as i64);
+            }
+            local => {
+                let mut state = State::new(self.run.client.clone(), true);
+                state.database = self.database.get();
+                state.protocol = reply.protocol;
+                connection::local(local, &mut state, place, arguments, reply);
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+-- What scripts find in their world: Redis's library on top of three functions of
+-- the host: `host.raw` runs a command, `where` tells who has failed, and the rest.
+local where, host = ...
+
+local READONLY = "Attempt to modify a readonly table"
+local protected = setmetatable({}, { __mode = "k" })
+local pcall, xpcall, error, type, tostring, rawget, rawset, select, pairs =
+    pcall, xpcall, error, type, tostring, rawget, rawset, select, pairs
+local setmetatable, getmetatable = setmetatable, getmetatable
+
+local function readonly(table, missing)
+    local meta = {
+        __index = missing or table,
+        __newindex = function() error(READONLY, 2) end,
+    }
+    local front = setmetatable({}, {
+        __index = meta.__index,
+        __newindex = meta.__newindex,
+        __metatable = setmetatable({}, { __newindex = meta.__newindex, __metatable = false }),
+    })
+    protected[front] = true
+    return front
+end
+
+local redis = {}
+
+local function raised(reply)
+    if type(reply) == "table" and rawget(reply, "err") then error(reply, 0) end
+    return reply
+end
+
+function redis.call(...) return raised(host.raw(...)) end
+function redis.pcall(...) return host.raw(...) end
+
+function redis.error_reply(text)
+    if type(text) ~= "string" then
+        return { err = "ERR wrong number or type of arguments" }
+    end
+    if text:sub(1, 1) == "-" then text = text:sub(2) end
+    if not text:find(" ", 1, true) then text = "ERR " .. text end
+    return { err = text }
+end
+
+function redis.status_reply(text)
+    if type(text) ~= "string" then
+        return { err = "ERR wrong number or type of arguments" }
+    end
+    return { ok = text }
+end
+
+function redis.sha1hex(...)
+    if select("#", ...) ~= 1 then error({ err = "ERR wrong number of arguments" }, 0) end
+    return host.sha1hex(tostring((...)))
+end
+
+function redis.log(level, ...)
+    if type(level) ~= "number" then error({ err = "ERR First argument must be a number (log level)." }, 0) end
+    if level < 0 or level > 3 then error({ err = "ERR Invalid log level." }, 0) end
+    local words = {}
+    for n = 1, select("#", ...) do words[n] = tostring((select(n, ...))) end
+    host.log(level, table.concat(words, " "))
+end
+
+function redis.setresp(version)
+    if version ~= 2 and version ~= 3 then
+        error({ err = "ERR RESP version must be 2 or 3." }, 0)
+    end
+    host.setresp(version)
+end
+
+function redis.replicate_commands() return true end
+function redis.set_repl(flags)
+    if type(flags) ~= "number" or flags < 0 or flags > 3 then
+        error({ err = "ERR Invalid replication flags. Please use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE." }, 0)
+    end
+end
+function redis.breakpoint() return false end
+function redis.debug() end
+
+redis.LOG_DEBUG, redis.LOG_VERBOSE, redis.LOG_NOTICE, redis.LOG_WARNING = 0, 1, 2, 3
+redis.REPL_NONE, redis.REPL_AOF, redis.REPL_SLAVE, redis.REPL_REPLICA, redis.REPL_ALL = 0, 1, 2, 2, 3
+redis.REDIS_VERSION, redis.REDIS_VERSION_NUM = host.version, host.version_number
+
+local function guarded(set)
+    return function(table, ...)
+        if protected[table] then error(READONLY, 2) end
+        return set(table, ...)
+    end
+end
+
+local world = {
+    assert = assert, collectgarbage = collectgarbage, error = error,
+    getmetatable = getmetatable, ipairs = ipairs, next = next, pairs = pairs,
+    pcall = pcall, rawequal = rawequal, rawget = rawget, rawset = guarded(rawset),
+    select = select, setmetatable = guarded(setmetatable), tonumber = tonumber,
+    tostring = tostring, type = type, unpack = unpack, xpcall = xpcall,
+    coroutine = coroutine, _VERSION = _VERSION,
+    string = readonly(string), table = readonly(table), math = readonly(math),
+    os = readonly({ clock = os.clock }),
+    redis = readonly(redis), server = readonly(redis),
+    cjson = readonly(host.cjson), cmsgpack = readonly(host.cmsgpack), bit = readonly(host.bit),
+}
+local load_text = loadstring
+local function loaded(text, name)
+    if type(text) == "string" and text:byte(1) == 27 then
+        return nil, "attempt to load chunk with wrong mode"
+    end
+    return load_text(text, name)
+end
+local front
+function world.loadstring(text, name)
+    local chunk, failed = loaded(text, name)
+    if chunk then setfenv(chunk, front) end
+    return chunk, failed
+end
+function world.load(piece, name)
+    if type(piece) == "function" then
+        local pieces = {}
+        for text in piece do
+            if text == "" then break end
+            pieces[#pieces + 1] = text
+        end
+        piece = table.concat(pieces)
+    end
+    return world.loadstring(piece, name)
+end
+
+front = readonly(world, function(_, name)
+    local value = world[name]
+    if value == nil then
+        error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+    end
+    return value
+end)
+world._G = front
+
+local function handler(failure)
+    if type(failure) ~= "table" then
+        failure = { err = "ERR " .. tostring(failure) }
+    elseif rawget(failure, "err") == nil then
+        failure = { err = "ERR unknown error" }
+    end
+    local source, line = where()
+    if source then failure.source, failure.line = source, line end
+    return failure
+end
+
+-- Makes a script out of a function, and runs one.
+return function(chunk) return setfenv(chunk, front) end, function(chunk, keys, arguments)
+    world.KEYS, world.ARGV = keys, arguments
+    local done, result = xpcall(chunk, handler)
+    world.KEYS, world.ARGV = nil, nil
+    return done, result
+end
