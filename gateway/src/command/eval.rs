@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::keyspace::Keyspace;
 use crate::reply::Reply;
 use crate::request::Arguments;
-use crate::script::{Outcome, Permission, Run, Script, parse_sha, sha_of};
+use crate::script::{Outcome, Permission, Run, Script, parse_sha, sha_of, slow};
 use crate::session::Place;
 
 /// Times that a script begins anew because it needs a key that nobody named.
@@ -56,7 +56,7 @@ pub(crate) async fn eval<K: Keyspace>(
     }
     let mut walks = Vec::new();
     for _ in 0..RUNS_MAX {
-        let mark = keyspace.mark();
+        let mut mark = keyspace.mark();
         let run = Run {
             keyspace,
             place,
@@ -69,16 +69,19 @@ pub(crate) async fn eval<K: Keyspace>(
             protocol: reply.protocol,
             walks: &walks,
         };
-        let needs = place.scripts.run(&run);
+        let mut needs = place.scripts.run(&run);
+        if matches!(needs, Outcome::Slow) {
+            keyspace.rewind(mark);
+            mark = keyspace.mark();
+            needs = slow::run(&run).await;
+        }
         if !matches!(needs, Outcome::Reply(_)) {
             keyspace.rewind(mark);
         }
         match needs {
-            Outcome::Reply(result) => {
-                for (errors, more) in reply.errors.iter_mut().zip(result.errors) {
-                    *errors += more;
-                }
-                return reply.raw(&result.into_bytes());
+            Outcome::Slow => {}
+            Outcome::Reply(result) | Outcome::Killed(result) => {
+                return finish(result, reply);
             }
             Outcome::Keys(database, names) => {
                 let keys: Vec<Key<'_>> = names.iter().map(|name| Key { database, name }).collect();
@@ -97,6 +100,13 @@ pub(crate) async fn eval<K: Keyspace>(
         }
     }
     reply.error("ERR the script touches ever more keys that it does not name: give them as KEYS");
+}
+
+fn finish(result: Reply, reply: &mut Reply) {
+    for (errors, more) in reply.errors.iter_mut().zip(result.errors) {
+        *errors += more;
+    }
+    reply.raw(&result.into_bytes());
 }
 
 fn script_of(

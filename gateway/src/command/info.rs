@@ -138,7 +138,7 @@ pub(super) async fn info<K: Keyspace>(call: &mut Call<'_, K>, place: &Place) {
         match *section {
             "server" => server(place, &mut text),
             "clients" => clients(place, &mut text),
-            "memory" => memory(call.keyspace, &mut text),
+            "memory" => memory(call.keyspace, place, &mut text),
             "persistence" => fields(
                 &mut text,
                 &[
@@ -237,7 +237,8 @@ fn clients(place: &Place, text: &mut String) {
     );
 }
 
-fn memory<K: Keyspace>(keyspace: &K, text: &mut String) {
+fn memory<K: Keyspace>(keyspace: &K, place: &Place, text: &mut String) {
+    let (scripts, script_bytes) = place.shared.scripts.size();
     let usage = keyspace.usage();
     let rss = resident_bytes();
     let system = system_bytes();
@@ -254,8 +255,8 @@ fn memory<K: Keyspace>(keyspace: &K, text: &mut String) {
             ("used_memory_startup", "0"),
             ("used_memory_dataset", &usage.used_bytes.to_string()),
             ("used_memory_lua", "0"),
-            ("used_memory_scripts", "0"),
-            ("number_of_cached_scripts", "0"),
+            ("used_memory_scripts", &script_bytes.to_string()),
+            ("number_of_cached_scripts", &scripts.to_string()),
             ("total_system_memory", &system.to_string()),
             ("total_system_memory_human", &human(system)),
             ("maxmemory", &usage.capacity_bytes.to_string()),

@@ -8,7 +8,7 @@ use mlua::{Lua, MultiValue, Value};
 
 use super::engine::{GIVEN_UP, Outcome, Run};
 use super::value::{one, print, take};
-use crate::command::multi::{Queue, run_kept};
+use crate::command::multi::{Kept, Queue, run_kept};
 use crate::command::table::{self, Command};
 use crate::command::{Local, Run as Ran, connection, guard};
 use crate::keyspace::Keyspace;
@@ -18,6 +18,28 @@ use crate::session::State;
 
 /// Digits of a number that becomes an argument.
 const DIGITS: usize = 17;
+
+/// A command as a script gives it, or the error that it gets.
+pub(super) fn command_of(words: &MultiValue) -> Result<Queue, &'static str> {
+    if words.is_empty() {
+        return Err("ERR Please specify at least one argument for this redis.lib call");
+    }
+    let mut arguments: Vec<Vec<u8>> = Vec::with_capacity(words.len());
+    for word in words {
+        arguments.push(match word {
+            Value::String(text) => text.as_bytes().to_vec(),
+            Value::Integer(number) => number.to_string().into_bytes(),
+            Value::Number(number) => print(*number, DIGITS).into_bytes(),
+            _ => return Err("ERR Lua redis lib command arguments must be strings or integers"),
+        });
+    }
+    let mut queue = Queue::default();
+    queue.push(arguments.iter().map(Vec::as_slice));
+    if queue.last().is_none() {
+        return Err("ERR Lua redis lib command arguments are too large");
+    }
+    Ok(queue)
+}
 
 /// The commands of one run.
 pub(super) struct Calls<'a, K> {
@@ -49,85 +71,86 @@ impl<'a, K: Keyspace> Calls<'a, K> {
         self.needs.borrow_mut().take()
     }
 
-    /// Runs a command. An error of mlua's ends the run: it begins anew.
-    pub(super) fn run(&self, lua: &Lua, words: &MultiValue) -> mlua::Result<Value> {
-        let refuse = |text: &str| one(lua, "err", text.as_bytes());
-        if words.is_empty() {
-            return refuse("ERR Please specify at least one argument for this redis.lib call");
-        }
-        let mut arguments: Vec<Vec<u8>> = Vec::with_capacity(words.len());
-        for word in words {
-            arguments.push(match word {
-                Value::String(text) => text.as_bytes().to_vec(),
-                Value::Integer(number) => number.to_string().into_bytes(),
-                Value::Number(number) => print(*number, DIGITS).into_bytes(),
-                _ => {
-                    return refuse(
-                        "ERR Lua redis lib command arguments must be strings or integers",
-                    );
-                }
-            });
-        }
-        let mut queue = Queue::default();
-        queue.push(arguments.iter().map(Vec::as_slice));
-        let Some(kept) = queue.last() else {
-            return refuse("ERR Lua redis lib command arguments are too large");
+    /// Runs a command on the worker's own thread, which must not wait. An error of
+    /// mlua's ends the run: it begins anew.
+    pub(super) fn at_once(&self, lua: &Lua, words: &MultiValue) -> mlua::Result<Value> {
+        let queue = match command_of(words) {
+            Ok(queue) => queue,
+            Err(refusal) => return one(lua, "err", refusal.as_bytes()),
         };
-        let arguments = kept.arguments();
-        let Some(id) = table::find(arguments.get(0)) else {
-            return refuse("ERR Unknown Redis command called from script");
+        let bytes = match self.poll(&queue) {
+            Some(bytes) => bytes,
+            None => return self.give_up(queue),
         };
-        let command = guard::resolved(id, arguments);
-        if let Some(refusal) = self.refusal(command, arguments) {
-            return refuse(refusal);
-        }
-        let protocol = if self.resp3.get() { Protocol::Resp3 } else { Protocol::Resp2 };
-        let mut reply = Reply::new(Vec::new(), protocol);
-        match command.run {
-            Ran::Local(local) => self.local(local, arguments, &mut reply),
-            Ran::Walk(_) => {
-                let number = self.walks.replace(self.walks.get() + 1);
-                match self.run.walks.get(number) {
-                    Some(bytes) => reply.raw(bytes),
-                    None => return self.give_up(Outcome::Walk(self.database.get(), queue)),
-                }
-            }
-            _ => {
-                let database = self.database.get();
-                let names = command.key_places(arguments.len()).map(|place| arguments.get(place));
-                let keys: Vec<Key<'_>> = names.map(|name| Key { database, name }).collect();
-                let unknown = || {
-                    let names = keys.iter().map(|key| key.name.to_vec()).collect();
-                    self.give_up(Outcome::Keys(database, names))
-                };
-                if !self.run.keyspace.knows(&keys) {
-                    return unknown();
-                }
-                let mut database = database;
-                let run = run_kept(
-                    self.run.keyspace,
-                    self.run.place,
-                    self.run.client,
-                    kept,
-                    &mut database,
-                    &mut reply,
-                );
-                let mut run: std::pin::Pin<Box<dyn Future<Output = ()> + '_>> = Box::pin(run);
-                // What it needs is there, so it does not wait.
-                let mut context = Context::from_waker(Waker::noop());
-                if let Poll::Pending = run.as_mut().poll(&mut context) {
-                    drop(run);
-                    return unknown();
-                }
-            }
-        }
-        let bytes = reply.into_bytes();
         take(lua, &mut bytes.as_slice(), self.resp3.get())
     }
 
-    fn give_up(&self, needs: Outcome) -> mlua::Result<Value> {
-        self.needs.borrow_mut().get_or_insert(needs);
+    /// The reply, unless it has to be waited for.
+    fn poll(&self, queue: &Queue) -> Option<Vec<u8>> {
+        let kept = queue.last()?;
+        let (command, keys) = self.keys_of(kept);
+        if let Some(Ran::Walk(_)) = command.map(|command| command.run) {
+            let number = self.walks.replace(self.walks.get() + 1);
+            return self.run.walks.get(number).cloned();
+        }
+        if !self.run.keyspace.knows(&keys) {
+            return None;
+        }
+        // What it needs is there, so it does not wait.
+        let mut answer: std::pin::Pin<Box<dyn Future<Output = Vec<u8>> + '_>> =
+            Box::pin(self.answer(queue));
+        match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(bytes) => Some(bytes),
+            Poll::Pending => None,
+        }
+    }
+
+    fn keys_of<'b>(&self, kept: Kept<'b>) -> (Option<&'static Command>, Vec<Key<'b>>) {
+        let arguments = kept.arguments();
+        let database = self.database.get();
+        let Some(id) = table::find(arguments.get(0)) else { return (None, Vec::new()) };
+        let command = guard::resolved(id, arguments);
+        let names = command.key_places(arguments.len()).map(|place| arguments.get(place));
+        (Some(command), names.map(|name| Key { database, name }).collect())
+    }
+
+    fn give_up(&self, queue: Queue) -> mlua::Result<Value> {
+        let needs = {
+            let (command, keys) = queue.last().map_or((None, Vec::new()), |k| self.keys_of(k));
+            match command.map(|command| command.run) {
+                Some(Ran::Walk(_)) => None,
+                _ => Some(keys.iter().map(|key| key.name.to_vec()).collect()),
+            }
+        };
+        let database = self.database.get();
+        self.needs.borrow_mut().get_or_insert(match needs {
+            Some(keys) => Outcome::Keys(database, keys),
+            None => Outcome::Walk(database, queue),
+        });
         Err(mlua::Error::runtime(GIVEN_UP))
+    }
+
+    /// Runs a command and returns its reply.
+    pub(super) async fn answer(&self, queue: &Queue) -> Vec<u8> {
+        let protocol = if self.resp3.get() { Protocol::Resp3 } else { Protocol::Resp2 };
+        let mut reply = Reply::new(Vec::new(), protocol);
+        let Some(kept) = queue.last() else { return Vec::new() };
+        let arguments = kept.arguments();
+        let Some(id) = table::find(arguments.get(0)) else {
+            reply.error("ERR Unknown Redis command called from script");
+            return reply.into_bytes();
+        };
+        let command = guard::resolved(id, arguments);
+        if let Some(refusal) = self.refusal(command, arguments) {
+            reply.error(refusal);
+        } else if let Ran::Local(local) = command.run {
+            self.local(local, arguments, &mut reply);
+        } else {
+            let Run { keyspace, place, client, .. } = *self.run;
+            let mut database = self.database.get();
+            run_kept(keyspace, place, client, kept, &mut database, &mut reply).await;
+        }
+        reply.into_bytes()
     }
 
     /// Why a command is not run.
@@ -160,9 +183,9 @@ impl<'a, K: Keyspace> Calls<'a, K> {
             },
             Local::Publish(way) => {
                 let (channel, payload) = (arguments.get(1), arguments.get(2));
-                let receivers = place.shared.channels.receivers(way, channel);
-                let (shared, limit) =
-                    (place.shared.clone(), place.shared.settings.subscriber_bytes());
+                let shared = place.shared.clone();
+                let receivers = shared.channels.receivers(way, channel);
+                let limit = shared.settings.subscriber_bytes();
                 let (channel, payload) = (channel.to_vec(), payload.to_vec());
                 // Sent once it is certain that the script is not run again.
                 self.run.keyspace.afterwards(Box::new(move || {

@@ -4,6 +4,8 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
 
@@ -19,9 +21,11 @@ use crate::shared::Shared;
 
 const PRELUDE: &str = include_str!("prelude.lua");
 /// Instructions after which it is looked whether a script shall end.
-const INSTRUCTIONS_PER_LOOK: u32 = 100_000;
+const INSTRUCTIONS_PER_LOOK: u32 = 20_000;
 /// Compiled scripts that a worker keeps.
 const COMPILED_MAX: usize = 4096;
+/// How long a script may keep a worker from serving others.
+const AT_ONCE_MAX: Duration = Duration::from_millis(20);
 /// What ends a run that has to begin anew.
 pub(super) const GIVEN_UP: &str = "the script is run again";
 const KILLED: &str = "Script killed by user with SCRIPT KILL...";
@@ -54,10 +58,21 @@ pub(crate) struct Run<'a, K> {
 pub(crate) enum Outcome {
     /// With this reply.
     Reply(Reply),
+    /// Killed: what it has written is forgotten.
+    Killed(Reply),
     /// It has to begin anew once these keys, of this database, have been looked at.
     Keys(u8, Vec<Vec<u8>>),
     /// It has to begin anew once this command, of this database, has been run.
     Walk(u8, Queue),
+    /// It has to begin anew where it keeps nobody else waiting.
+    Slow,
+}
+
+/// How the part of a run that is Lua's ended.
+pub(super) enum Ended {
+    Reply(Reply),
+    Killed(Reply),
+    TooSlow,
 }
 
 /// A worker's scripts.
@@ -72,14 +87,62 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-struct World {
+/// A Lua with what scripts find in it.
+pub(super) struct World {
     lua: Lua,
     host: Table,
     make: Function,
     run: Function,
     compiled: RefCell<HashMap<Sha, Function>>,
-    /// Does the run that is under way end, whatever the script does?
-    given_up: Rc<Cell<bool>>,
+    limits: Rc<Limits>,
+}
+
+/// When the run that is under way ends, whatever the script does.
+struct Limits {
+    shared: Arc<Shared>,
+    clock: quanta::Clock,
+    /// Does nobody wait for it any more?
+    abandoned: Arc<AtomicBool>,
+    /// Does it begin anew?
+    given_up: Cell<bool>,
+    /// When it is too slow for where it runs.
+    until: Cell<Option<quanta::Instant>>,
+    too_slow: Cell<bool>,
+    killed: Cell<bool>,
+    /// Does every instruction fail? Then no `pcall` keeps it alive.
+    ending: Cell<bool>,
+}
+
+impl Limits {
+    /// Why the run ends.
+    fn reason(&self) -> Option<&'static str> {
+        if self.until.get().is_some_and(|until| self.clock.now() > until) {
+            self.too_slow.set(true);
+        }
+        if self.given_up.get() || self.too_slow.get() {
+            return Some(GIVEN_UP);
+        }
+        if self.abandoned.load(Relaxed) {
+            return Some(GIVEN_UP);
+        }
+        if self.shared.scripts.is_killed() {
+            self.killed.set(true);
+        }
+        self.killed.get().then_some(KILLED)
+    }
+}
+
+/// Looks now and then whether a run shall end.
+fn watch(lua: &Lua, limits: &Rc<Limits>, instructions: u32) -> mlua::Result<()> {
+    let triggers = HookTriggers::new().every_nth_instruction(instructions);
+    let limits = limits.clone();
+    lua.set_global_hook(triggers, move |lua, _| {
+        let Some(reason) = limits.reason() else { return Ok(VmState::Continue) };
+        if !limits.ending.replace(true) {
+            watch(lua, &limits, 1)?;
+        }
+        Err(mlua::Error::runtime(reason))
+    })
 }
 
 impl Engine {
@@ -89,7 +152,8 @@ impl Engine {
     ///
     /// What the compiler says.
     pub(crate) fn compile(&self, shared: &Arc<Shared>, script: &Script) -> Result<(), String> {
-        self.function(shared, script).map(|_| ()).map_err(|error| message_of(&error))
+        let compiled = self.world(shared).and_then(|world| world.compile(script));
+        compiled.map(|_| ()).map_err(|error| message_of(&error))
     }
 
     /// Forgets all compiled scripts.
@@ -101,25 +165,9 @@ impl Engine {
 
     fn world(&self, shared: &Arc<Shared>) -> mlua::Result<&World> {
         if self.world.get().is_none() {
-            let _ = self.world.set(World::new(shared.clone())?);
+            let _ = self.world.set(World::new(shared.clone(), Arc::default())?);
         }
         self.world.get().ok_or_else(|| mlua::Error::runtime("there is no Lua"))
-    }
-
-    fn function(&self, shared: &Arc<Shared>, script: &Script) -> mlua::Result<Function> {
-        let world = self.world(shared)?;
-        if let Some(function) = world.compiled.borrow().get(&script.sha) {
-            return Ok(function.clone());
-        }
-        let text = body_of(&script.text);
-        let chunk = world.lua.load(text).set_name("@user_script").set_mode(mlua::chunk::ChunkMode::Text);
-        let function: Function = world.make.call(chunk.into_function()?)?;
-        let mut compiled = world.compiled.borrow_mut();
-        if compiled.len() >= COMPILED_MAX {
-            compiled.clear();
-        }
-        compiled.insert(script.sha, function.clone());
-        Ok(function)
     }
 
     /// Runs a script until it ends or has to begin anew.
@@ -128,83 +176,148 @@ impl Engine {
         let calls = Calls::new(run);
         shared.scripts.begin();
         let result = self.world(shared).and_then(|world| {
-            let function = self.function(shared, run.script)?;
-            world.given_up.set(false);
-            world.run(&calls, &function, run)
+            let function = world.compile(run.script)?;
+            let texts = |texts: &[&[u8]]| world.texts(texts.iter().copied());
+            let limits = &world.limits;
+            limits.until.set(Some(limits.clock.now() + AT_ONCE_MAX));
+            let raw = |lua: &Lua, words: &MultiValue| {
+                let result = calls.at_once(lua, words);
+                if result.is_err() {
+                    limits.given_up.set(true);
+                }
+                result
+            };
+            let set_resp3 = |resp3| calls.set_resp3(resp3);
+            let (keys, arguments) = (texts(run.keys)?, texts(run.arguments)?);
+            world.run(&function, keys, arguments, &raw, &set_resp3)
         });
         shared.scripts.end();
         if let Some(outcome) = calls.needs() {
             return outcome;
         }
-        let mut reply = Reply::new(Vec::new(), run.protocol);
-        match result {
-            Ok((true, result)) => value::write(&result, &mut reply, 0),
-            Ok((false, failure)) => fail(&failure, run.script, &mut reply),
-            Err(error) => reply
-                .error_bytes(&value::one_line(format!("ERR {}", message_of(&error)).as_bytes())),
+        match ended(result, run.script, run.protocol) {
+            Ended::Reply(reply) => Outcome::Reply(reply),
+            Ended::Killed(reply) => Outcome::Killed(reply),
+            Ended::TooSlow => Outcome::Slow,
         }
-        Outcome::Reply(reply)
     }
 }
 
+/// How a script's function ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    Done,
+    Failed,
+    Killed,
+    TooSlow,
+}
+
+/// The reply that a result becomes.
+pub(super) fn ended(
+    result: mlua::Result<(Way, Value)>,
+    script: &Script,
+    protocol: Protocol,
+) -> Ended {
+    let mut reply = Reply::new(Vec::new(), protocol);
+    match result {
+        Ok((Way::TooSlow, _)) => return Ended::TooSlow,
+        Ok((Way::Done, result)) => value::write(&result, &mut reply, 0),
+        Ok((Way::Failed, failure)) => fail(&failure, script, &mut reply),
+        Ok((Way::Killed, failure)) => {
+            fail(&failure, script, &mut reply);
+            return Ended::Killed(reply);
+        }
+        Err(error) => {
+            let text = format!("ERR {}", message_of(&error));
+            reply.error_bytes(&value::one_line(text.as_bytes()));
+        }
+    }
+    Ended::Reply(reply)
+}
+
 impl World {
-    fn new(shared: Arc<Shared>) -> mlua::Result<Self> {
+    /// `abandoned` says that a run ends because nobody waits for it.
+    pub(super) fn new(shared: Arc<Shared>, abandoned: Arc<AtomicBool>) -> mlua::Result<Self> {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
-        let given_up = Rc::new(Cell::new(false));
-        let gives_up = given_up.clone();
-        let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK);
-        lua.set_global_hook(triggers, move |_, _| {
-            if gives_up.get() {
-                return Err(mlua::Error::runtime(GIVEN_UP));
-            }
-            if shared.scripts.is_killed() {
-                return Err(mlua::Error::runtime(KILLED));
-            }
-            Ok(VmState::Continue)
-        })?;
+        let limits = Rc::new(Limits {
+            shared,
+            abandoned,
+            clock: quanta::Clock::new(),
+            given_up: Cell::default(),
+            until: Cell::default(),
+            too_slow: Cell::default(),
+            killed: Cell::default(),
+            ending: Cell::default(),
+        });
+        watch(&lua, &limits, INSTRUCTIONS_PER_LOOK)?;
         let host = library::host(&lua)?;
         let location = lua.create_function(|lua, ()| Ok(location(lua)))?;
         let prelude = lua.load(PRELUDE).set_name("=prelude");
         let (make, run): (Function, Function) = prelude.call((location, host.clone()))?;
-        Ok(Self { lua, host, make, run, compiled: RefCell::default(), given_up })
+        Ok(Self { lua, host, make, run, compiled: RefCell::default(), limits })
     }
 
-    /// Whether it ended well, and what it returned or failed with.
-    fn run<K: Keyspace>(
+    /// The function of a script.
+    pub(super) fn compile(&self, script: &Script) -> mlua::Result<Function> {
+        if let Some(function) = self.compiled.borrow().get(&script.sha) {
+            return Ok(function.clone());
+        }
+        let text = body_of(&script.text);
+        let mode = mlua::chunk::ChunkMode::Text;
+        let chunk = self.lua.load(text).set_name("@user_script").set_mode(mode);
+        let function: Function = self.make.call(chunk.into_function()?)?;
+        let mut compiled = self.compiled.borrow_mut();
+        if compiled.len() >= COMPILED_MAX {
+            compiled.clear();
+        }
+        compiled.insert(script.sha, function.clone());
+        Ok(function)
+    }
+
+    /// A table of texts.
+    pub(super) fn texts<'a>(&self, texts: impl Iterator<Item = &'a [u8]>) -> mlua::Result<Table> {
+        let texts: Vec<_> =
+            texts.map(|text| self.lua.create_string(text)).collect::<mlua::Result<_>>()?;
+        self.lua.create_sequence_from(texts)
+    }
+
+    pub(super) fn run(
         &self,
-        calls: &Calls<'_, K>,
         function: &Function,
-        run: &Run<'_, K>,
-    ) -> mlua::Result<(bool, Value)> {
-        let strings = |texts: &[&[u8]]| {
-            self.lua.create_sequence_from(
-                texts
-                    .iter()
-                    .map(|text| self.lua.create_string(text))
-                    .collect::<mlua::Result<Vec<_>>>()?,
-            )
-        };
-        let (keys, arguments) = (strings(run.keys)?, strings(run.arguments)?);
-        self.lua.scope(|scope| {
-            let raw = |lua: &Lua, words: MultiValue| {
-                let result = calls.run(lua, &words);
-                if result.is_err() {
-                    self.given_up.set(true);
-                }
-                result
-            };
+        keys: Table,
+        arguments: Table,
+        raw: &dyn Fn(&Lua, &MultiValue) -> mlua::Result<Value>,
+        set_resp3: &dyn Fn(bool),
+    ) -> mlua::Result<(Way, Value)> {
+        let limits = &self.limits;
+        limits.given_up.set(false);
+        limits.too_slow.set(false);
+        limits.killed.set(false);
+        if limits.ending.replace(false) {
+            watch(&self.lua, limits, INSTRUCTIONS_PER_LOOK)?;
+        }
+        let result = self.lua.scope(|scope| {
+            let raw = |lua: &Lua, words: MultiValue| raw(lua, &words);
             self.host.raw_set("raw", scope.create_function(raw)?)?;
-            let setresp = |_: &Lua, version: i64| {
-                calls.set_resp3(version == 3);
+            let set_resp3 = |_: &Lua, version: i64| {
+                set_resp3(version == 3);
                 Ok(())
             };
-            self.host.raw_set("setresp", scope.create_function(setresp)?)?;
-            let result = self.run.call((function.clone(), keys, arguments));
-            self.host.raw_set("raw", Value::Nil)?;
-            self.host.raw_set("setresp", Value::Nil)?;
-            result
-        })
+            self.host.raw_set("setresp", scope.create_function(set_resp3)?)?;
+            self.run.call::<(bool, Value)>((function.clone(), keys, arguments))
+        });
+        self.host.raw_set("raw", Value::Nil)?;
+        self.host.raw_set("setresp", Value::Nil)?;
+        if limits.too_slow.get() {
+            return Ok((Way::TooSlow, Value::Nil));
+        }
+        let way = |done| match done {
+            _ if limits.killed.get() => Way::Killed,
+            true => Way::Done,
+            false => Way::Failed,
+        };
+        result.map(|(done, value)| (way(done), value))
     }
 }
 

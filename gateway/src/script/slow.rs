@@ -1,0 +1,111 @@
+//! Scripts that take long: they run on a thread of their own, and the worker goes on
+//! serving others between their commands.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Sender, channel};
+
+use mlua::{Lua, MultiValue, Value};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::call::{Calls, command_of};
+use super::engine::{Ended, Outcome, Run, World, ended};
+use super::store::Script;
+use super::value::{one, take};
+use crate::command::multi::Queue;
+use crate::keyspace::Keyspace;
+use crate::reply::{Protocol, Reply};
+use crate::shared::Shared;
+
+/// What the script's thread asks of its worker.
+enum Asked {
+    /// Run a command and send its reply.
+    Call(Queue, Sender<Vec<u8>>),
+    /// From now on replies are of this version.
+    Resp3(bool),
+    /// The script has ended.
+    End(Box<Ended>),
+}
+
+/// Ends the script's thread along with whoever waits for it.
+struct Abandons(Arc<AtomicBool>);
+
+impl Drop for Abandons {
+    fn drop(&mut self) {
+        // Relaxed: it ends a little later, if not at once.
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Runs a script to its end.
+pub(crate) async fn run<K: Keyspace>(run: &Run<'_, K>) -> Outcome {
+    let (ask, mut asked) = unbounded_channel();
+    let owned = |texts: &[&[u8]]| texts.iter().map(|text| text.to_vec()).collect::<Vec<_>>();
+    let (keys, arguments) = (owned(run.keys), owned(run.arguments));
+    let (shared, script, protocol) = (run.place.shared.clone(), run.script.clone(), run.protocol);
+    let abandoned = Abandons(Arc::default());
+    let is_abandoned = abandoned.0.clone();
+    let thread = std::thread::Builder::new().name("script".into());
+    let begun = thread.spawn(move || {
+        let ended = on_thread((&shared, is_abandoned), &script, &keys, &arguments, protocol, &ask);
+        // Nobody waits for it if the connection has ended.
+        let _ = ask.send(Asked::End(Box::new(ended)));
+    });
+    let calls = Calls::new(run);
+    if let Ok(_thread) = begun {
+        while let Some(next) = asked.recv().await {
+            match next {
+                Asked::Call(queue, reply) => {
+                    // It ends by itself if nobody takes the reply.
+                    let _ = reply.send(calls.answer(&queue).await);
+                }
+                Asked::Resp3(resp3) => calls.set_resp3(resp3),
+                Asked::End(ended) => {
+                    return match *ended {
+                        Ended::Killed(reply) => Outcome::Killed(reply),
+                        Ended::Reply(reply) => Outcome::Reply(reply),
+                        // Nothing is too slow for a thread of its own.
+                        Ended::TooSlow => Outcome::Slow,
+                    };
+                }
+            }
+        }
+    }
+    let mut reply = Reply::new(Vec::new(), protocol);
+    reply.error("ERR there is no thread for a script that takes long; try again later");
+    Outcome::Killed(reply)
+}
+
+fn on_thread(
+    (shared, abandoned): (&Arc<Shared>, Arc<AtomicBool>),
+    script: &Script,
+    keys: &[Vec<u8>],
+    arguments: &[Vec<u8>],
+    protocol: Protocol,
+    ask: &UnboundedSender<Asked>,
+) -> Ended {
+    let resp3 = std::cell::Cell::new(false);
+    let raw = |lua: &Lua, words: &MultiValue| -> mlua::Result<Value> {
+        let queue = match command_of(words) {
+            Ok(queue) => queue,
+            Err(refusal) => return one(lua, "err", refusal.as_bytes()),
+        };
+        let (send, receive) = channel();
+        let gone = || mlua::Error::runtime("the connection has ended");
+        ask.send(Asked::Call(queue, send)).map_err(|_| gone())?;
+        let bytes = receive.recv().map_err(|_| gone())?;
+        take(lua, &mut bytes.as_slice(), resp3.get())
+    };
+    let set_resp3 = |version: bool| {
+        resp3.set(version);
+        let _ = ask.send(Asked::Resp3(version));
+    };
+    shared.scripts.begin();
+    let result = World::new(shared.clone(), abandoned).and_then(|world| {
+        let function = world.compile(script)?;
+        let texts = |texts: &[Vec<u8>]| world.texts(texts.iter().map(Vec::as_slice));
+        world.run(&function, texts(keys)?, texts(arguments)?, &raw, &set_resp3)
+    });
+    shared.scripts.end();
+    ended(result, script, protocol)
+}

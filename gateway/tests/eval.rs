@@ -1,0 +1,168 @@
+//! EVAL and its relatives, over sockets.
+
+mod common;
+
+use common::{Client, Gateway, config};
+
+/// A gateway on keys of its own, and one on a store.
+fn gateways() -> [Gateway; 2] {
+    [Gateway::start(), Gateway::over_the_store(&config())]
+}
+
+fn eval(client: &mut Client, arguments: &[&str]) -> String {
+    let words: Vec<&str> = [&["EVAL"], arguments].concat();
+    String::from_utf8(client.call(&words)).unwrap().replace("\r\n", "|")
+}
+
+#[test]
+fn values_go_both_ways_as_in_redis() {
+    for gateway in gateways() {
+        let mut client = gateway.client();
+        for (script, reply) in [
+            ("return 'a'", "$1|a|"),
+            ("return 3.99", ":3|"),
+            ("return true", ":1|"),
+            ("return false", "$-1|"),
+            ("return {1,'b',{2},nil,3}", "*3|:1|$1|b|*1|:2|"),
+            ("return {ok='fine'}", "+fine|"),
+            ("return {err='MY error'}", "-MY error|"),
+            ("return redis.status_reply('fine')", "+fine|"),
+            ("return redis.error_reply('wrong')", "-ERR wrong|"),
+            ("return {KEYS[1],ARGV[1],ARGV[2]}", "*3|$1|k|$1|x|$1|y|"),
+            ("redis.call('set',KEYS[1],7); return redis.call('incr',KEYS[1])", ":8|"),
+            ("return type(redis.call('get','none'))", "$7|boolean|"),
+            ("return redis.call('mget','k','none')", "*2|$1|8|$-1|"),
+            ("return bit.tohex(bit.bor(1,0xf0),4)", "$4|00f1|"),
+            ("return cjson.encode({1,2,{a='b/c'}})", "$18|[1,2,{\"a\":\"b\\/c\"}]|"),
+            ("return cjson.decode('[1.5,{\"a\":[null]}]')[2].a[1] == cjson.null", ":1|"),
+            ("return cmsgpack.unpack(cmsgpack.pack({1,{a='x'}}))[2].a", "$1|x|"),
+            ("return redis.sha1hex('')", "$40|da39a3ee5e6b4b0d3255bfef95601890afd80709|"),
+            ("return #redis.call('keys','*')", ":1|"),
+            ("redis.call('select',1); return redis.call('exists','k')", ":0|"),
+        ] {
+            assert_eq!(eval(&mut client, &[script, "1", "k", "x", "y"]), reply, "{script}");
+        }
+    }
+}
+
+#[test]
+fn a_script_that_fails_says_where_and_how() {
+    for gateway in gateways() {
+        let mut client = gateway.client();
+        for (script, reply) in [
+            (
+                "return x",
+                "-ERR user_script:1: Script attempted to access nonexistent global variable 'x' script: ",
+            ),
+            ("x = 1", "-ERR user_script:1: Attempt to modify a readonly table script: "),
+            ("redis.call = 1", "-ERR user_script:1: Attempt to modify a readonly table script: "),
+            (
+                "setmetatable(_G, {})",
+                "-ERR user_script:1: Attempt to modify a readonly table script: ",
+            ),
+            (
+                "getmetatable(_G).__index = 1",
+                "-ERR user_script:1: Attempt to modify a readonly table script: ",
+            ),
+            ("redis.call('nope')", "-ERR Unknown Redis command called from script script: "),
+            (
+                "redis.call('get')",
+                "-ERR Wrong number of args calling Redis command from script script: ",
+            ),
+            (
+                "redis.call('subscribe','c')",
+                "-ERR This Redis command is not allowed from script script: ",
+            ),
+            (
+                "redis.call()",
+                "-ERR Please specify at least one argument for this redis.lib call script: ",
+            ),
+            ("return {", "-ERR Error compiling script (new function): user_script:1: "),
+            (
+                "#!lua flags=no-writes\nredis.call('set','k',1)",
+                "-ERR Write commands are not allowed from read-only scripts. script: ",
+            ),
+            ("#!lua flags=what\nreturn 1", "-ERR Unexpected flag in script shebang: what|"),
+            ("#!python\nreturn 1", "-ERR Unexpected engine in script shebang: python|"),
+            (
+                "print(1)",
+                "-ERR user_script:1: Script attempted to access nonexistent global variable 'print' script: ",
+            ),
+            ("return loadstring('\\27Lua') == nil", ":1|"),
+        ] {
+            let answer = eval(&mut client, &[script, "0"]);
+            assert!(answer.starts_with(reply), "{script}: {answer}");
+        }
+        assert!(
+            eval(&mut client, &["return 1", "-1"])
+                .starts_with("-ERR Number of keys can't be negative")
+        );
+        assert!(
+            eval(&mut client, &["return 1", "2", "a"])
+                .starts_with("-ERR Number of keys can't be greater")
+        );
+        let line = eval(&mut client, &["local a = 1\nredis.call('nope')", "0"]);
+        assert!(line.ends_with(", on @user_script:2.|"), "{line}");
+    }
+}
+
+#[test]
+fn a_known_script_is_run_by_its_name() {
+    for gateway in gateways() {
+        let mut client = gateway.client();
+        let sha = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+        let unknown = "-NOSCRIPT No matching script. Please use EVAL.\\r\\n";
+        assert_eq!(client.ask(&format!("EVALSHA {sha} 0")), unknown);
+        assert_eq!(
+            client.call(&["SCRIPT", "LOAD", "return 1"]),
+            format!("$40\r\n{sha}\r\n").as_bytes()
+        );
+        // Also another worker's client finds it.
+        for _ in 0..8 {
+            let mut other = gateway.client();
+            assert_eq!(other.ask(&format!("EVALSHA {} 0", sha.to_uppercase())), ":1\\r\\n");
+        }
+        assert_eq!(client.ask(&format!("SCRIPT EXISTS {sha} nope")), "*2\\r\\n:1\\r\\n:0\\r\\n");
+        assert_eq!(client.ask("SCRIPT FLUSH"), "+OK\\r\\n");
+        assert_eq!(client.ask(&format!("EVALSHA {sha} 0")), unknown);
+        let none = "-NOTBUSY No scripts in execution right now.\\r\\n";
+        assert_eq!(client.ask("SCRIPT KILL"), none);
+    }
+}
+
+#[test]
+fn a_script_touches_keys_that_it_does_not_name_and_is_kept_by_multi() {
+    for gateway in gateways() {
+        let mut client = gateway.client();
+        let script =
+            "for n = 1, 30 do redis.call('incr', 'a' .. n) end return redis.call('get', 'a30')";
+        assert_eq!(eval(&mut client, &[script, "0"]), "$1|1|");
+        assert_eq!(client.ask("MULTI"), "+OK\\r\\n");
+        assert_eq!(client.ask("INCR a30"), "+QUEUED\\r\\n");
+        assert_eq!(eval(&mut client, &[script, "0"]), "+QUEUED|");
+        assert_eq!(client.ask("GET a1"), "+QUEUED\\r\\n");
+        assert_eq!(client.ask("EXEC"), "*3\\r\\n:2\\r\\n$1\\r\\n3\\r\\n$1\\r\\n2\\r\\n");
+        assert_eq!(client.ask("DBSIZE"), ":30\\r\\n");
+    }
+}
+
+#[test]
+fn a_script_that_takes_long_keeps_nobody_waiting_and_leaves_nothing_when_killed() {
+    let gateway = Gateway::over_the_store(&config());
+    let mut client = gateway.client();
+    let mut other = gateway.client();
+    let endless =
+        "redis.call('set','k',1) while true do pcall(function() while true do end end) end";
+    client.send(&common::encode(&["EVAL", endless, "0"]));
+    assert_eq!(other.ask("SET a 1"), "+OK\\r\\n");
+    assert_eq!(other.ask("EXISTS k"), ":0\\r\\n");
+    // It has begun, since both are of one worker.
+    assert_eq!(other.ask("SCRIPT KILL"), "+OK\\r\\n");
+    let reply = String::from_utf8(client.reply()).unwrap();
+    assert!(reply.contains("Script killed by user with SCRIPT KILL"), "{reply}");
+    assert_eq!(client.ask("EXISTS k"), ":0\\r\\n");
+    // One that ends has its commands done, however long it took.
+    let long = "for n = 1, 40 do for m = 1, 100000 do end redis.call('incr', KEYS[1]) end return 1";
+    assert_eq!(eval(&mut client, &[long, "1", "n"]), ":1|");
+    assert_eq!(other.ask("GET n"), "$2\\r\\n40\\r\\n");
+}
