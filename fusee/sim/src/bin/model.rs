@@ -11,6 +11,7 @@ use std::time::Instant;
 use fusee_sim::model::policy::Policy;
 use fusee_sim::model::run::{Search, check};
 use fusee_sim::model::scenario::{self, Scenario};
+use fusee_sim::model::transaction;
 
 #[expect(clippy::disallowed_methods, reason = "the time a check takes is wall-clock time")]
 fn main() -> ExitCode {
@@ -40,6 +41,24 @@ fn main() -> ExitCode {
     for scenario in scenario::QUICK.iter().chain(scenario::LONG).filter(chosen) {
         let begin = Instant::now();
         let report = check(*scenario, Policy::WHOLE, search, threads);
+        let seconds = begin.elapsed().as_secs_f64();
+        total += report.states;
+        println!(
+            "{:40} {:>12} states  depth {:>3}  {seconds:8.1} s",
+            scenario.name, report.states, report.depth
+        );
+        for (property, trace) in report.violations {
+            println!("VIOLATED: {property}\n{trace}");
+            failed = true;
+        }
+    }
+    let chosen = |s: &&transaction::scenario::Scenario| match &name {
+        Some(name) => s.name.starts_with(name.as_str()),
+        None => !quick || transaction::scenario::QUICK.iter().any(|q| q.name == s.name),
+    };
+    for scenario in transaction::scenario::QUICK.iter().filter(chosen) {
+        let begin = Instant::now();
+        let report = transaction::run::check(*scenario, None, search, threads);
         let seconds = begin.elapsed().as_secs_f64();
         total += report.states;
         println!(

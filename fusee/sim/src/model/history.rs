@@ -24,6 +24,15 @@ pub const IMPOSSIBLE: History = 0;
 /// What a key holds: 0 nothing, 1 the initial value, 2 + i what writer i wrote.
 pub type Value = u8;
 
+/// The sequential specification of a scenario's operations.
+pub trait Sequential {
+    /// How many operations there are.
+    fn count(&self) -> usize;
+
+    /// What the operation of this number makes of the keys' values, and answers.
+    fn apply(&self, number: usize, held: [Value; 2]) -> ([Value; 2], u8);
+}
+
 /// The sequential specification of an operation, applied to one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
@@ -56,6 +65,21 @@ impl Op {
     }
 }
 
+/// Each client does one of these, to one of the two keys.
+impl Sequential for Vec<(Op, u8)> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn apply(&self, number: usize, held: [Value; 2]) -> ([Value; 2], u8) {
+        let (op, key) = self[number];
+        let mut left = held;
+        let (value, answer) = op.apply(held[usize::from(key)], 2 + number as Value);
+        left[usize::from(key)] = value;
+        (left, answer)
+    }
+}
+
 /// Something that the history must explain.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
@@ -70,12 +94,15 @@ pub enum Event {
     Shows([Value; 2]),
 }
 
-/// Two values, then four bits a client: 0, or 1 + the result it took effect with.
-type Configuration = u32;
+/// Two values, then [`ANSWER_BITS`] an operation: 0, or 1 + the result it took effect with.
+type Configuration = u128;
+
+const ANSWER_BITS: usize = 9;
+const OPERATIONS_MAX: usize = (u128::BITS as usize - 8) / ANSWER_BITS;
 
 /// All histories met so far.
-pub struct Histories {
-    ops: Vec<(Op, u8)>,
+pub struct Histories<S> {
+    ops: S,
     known: Mutex<Known>,
 }
 
@@ -86,10 +113,10 @@ struct Known {
     steps: HashMap<(History, u8, Event), History>,
 }
 
-impl Histories {
-    /// For clients that run these operations on these keys.
-    pub fn new(ops: Vec<(Op, u8)>) -> Self {
-        assert!(ops.len() <= 5, "a configuration has room for five clients");
+impl<S: Sequential> Histories<S> {
+    /// For clients that run these operations.
+    pub fn new(ops: S) -> Self {
+        assert!(ops.count() <= OPERATIONS_MAX, "a configuration has room for all operations");
         let mut known = Known::default();
         known.number(vec![]);
         Self { ops, known: Mutex::new(known) }
@@ -97,8 +124,7 @@ impl Histories {
 
     /// The history in which nothing has happened and the keys hold `values`.
     pub fn start(&self, values: [Value; 2]) -> History {
-        let configuration = u32::from(values[0]) | u32::from(values[1]) << 4;
-        self.known.lock().expect("no holder panics").number(vec![configuration])
+        self.known.lock().expect("no holder panics").number(vec![with_values(0, values)])
     }
 
     /// The history after `event`, while the clients in the mask `pending` have
@@ -114,10 +140,10 @@ impl Histories {
             Event::Returned { client, result } => set
                 .into_iter()
                 .filter(|&c| taken(c, client) == Some(result))
-                .map(|c| c & !(15 << shift(client)))
+                .map(|c| c & !(ANSWER_MASK << shift(client)))
                 .collect(),
             Event::Shows(values) => {
-                set.into_iter().filter(|&c| [value(c, 0), value(c, 1)] == values).collect()
+                set.into_iter().filter(|&c| held(c) == values).collect()
             }
         };
         set.sort_unstable();
@@ -133,14 +159,12 @@ impl Histories {
         while next < set.len() {
             let c = set[next];
             next += 1;
-            for (client, &(op, key)) in self.ops.iter().enumerate() {
-                if pending & 1 << client == 0 || taken(c, client).is_some() {
+            for op in 0..self.ops.count() {
+                if pending & 1 << op == 0 || taken(c, op).is_some() {
                     continue;
                 }
-                let key = usize::from(key);
-                let (left, result) = op.apply(value(c, key), 2 + client as Value);
-                let c = c & !(15 << (4 * key)) | u32::from(left) << (4 * key);
-                let c = c | u32::from(result + 1) << shift(client);
+                let (left, result) = self.ops.apply(op, held(c));
+                let c = with_values(c, left) | (u128::from(result) + 1) << shift(op);
                 if !set.contains(&c) {
                     set.push(c);
                 }
@@ -161,17 +185,23 @@ impl Known {
     }
 }
 
-fn shift(client: usize) -> usize {
-    8 + 4 * client
+const ANSWER_MASK: u128 = (1 << ANSWER_BITS) - 1;
+
+fn shift(op: usize) -> usize {
+    8 + ANSWER_BITS * op
 }
 
-fn value(c: Configuration, key: usize) -> Value {
-    (c >> (4 * key) & 15) as Value
+fn held(c: Configuration) -> [Value; 2] {
+    [(c & 15) as Value, (c >> 4 & 15) as Value]
 }
 
-fn taken(c: Configuration, client: usize) -> Option<u8> {
-    let code = (c >> shift(client) & 15) as u8;
-    code.checked_sub(1)
+fn with_values(c: Configuration, [a, b]: [Value; 2]) -> Configuration {
+    c & !255 | u128::from(a) | u128::from(b) << 4
+}
+
+fn taken(c: Configuration, op: usize) -> Option<u8> {
+    let code = (c >> shift(op) & ANSWER_MASK) as u16;
+    code.checked_sub(1).map(|answer| answer as u8)
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ pub mod run;
 pub mod scenario;
 mod single;
 pub mod state;
+pub mod transaction;
 pub mod word;
 mod writer;
 
@@ -77,7 +78,7 @@ pub enum Verb {
 pub struct Protocol {
     scenario: Scenario,
     policy: Policy,
-    histories: Histories,
+    histories: Histories<Vec<(Op, u8)>>,
 }
 
 impl Protocol {

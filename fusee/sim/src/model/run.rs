@@ -1,6 +1,7 @@
 //! Runs the checker on a scenario and tells what it found.
 
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
+use std::hash::Hash;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -33,27 +34,51 @@ pub struct Report {
 
 /// Checks every schedule of the scenario.
 pub fn check(scenario: Scenario, policy: Policy, search: Search, threads: usize) -> Report {
+    let symmetry: Option<fn(&State) -> State> = Some(State::representative);
+    let model = Protocol::new(scenario, policy);
+    explore(model, symmetry, search, threads, |path| trace(path, scenario))
+}
+
+/// Checks every schedule of a model; `trace` tells of a path what happened on it.
+pub fn explore<M>(
+    model: M,
+    symmetry: Option<fn(&M::State) -> M::State>,
+    search: Search,
+    threads: usize,
+    trace: impl Fn(Vec<(M::State, Option<M::Action>)>) -> String,
+) -> Report
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
     let until = match search {
         Search::For(property) => HasDiscoveries::AnyOf([property].into()),
         Search::Shortest | Search::Exhaustive => HasDiscoveries::AnyFailures,
     };
-    let checker = Protocol::new(scenario, policy).checker().finish_when(until).threads(threads);
-    match search {
-        Search::Shortest | Search::For(_) => report(checker.spawn_bfs().join(), scenario),
-        Search::Exhaustive => {
-            report(checker.symmetry_fn(State::representative).spawn_dfs().join(), scenario)
+    let checker = model.checker().finish_when(until).threads(threads);
+    match (search, symmetry) {
+        (Search::Shortest | Search::For(_), _) => report(&checker.spawn_bfs().join(), trace),
+        (Search::Exhaustive, None) => report(&checker.spawn_dfs().join(), trace),
+        (Search::Exhaustive, Some(symmetry)) => {
+            report(&checker.symmetry_fn(symmetry).spawn_dfs().join(), trace)
         }
     }
 }
 
-fn report(checker: impl Checker<Protocol>, scenario: Scenario) -> Report {
+fn report<M: Model>(
+    checker: &impl Checker<M>,
+    trace: impl Fn(Vec<(M::State, Option<M::Action>)>) -> String,
+) -> Report
+where
+    M::State: Clone + Debug + PartialEq + Hash,
+    M::Action: Clone + Debug + PartialEq,
+{
     let violations = checker.discoveries().into_iter();
     Report {
         states: checker.unique_state_count(),
         depth: checker.max_depth(),
-        violations: violations
-            .map(|(name, path)| (name, trace(path.into_vec(), scenario)))
-            .collect(),
+        violations: violations.map(|(name, path)| (name, trace(path.into_vec()))).collect(),
     }
 }
 
