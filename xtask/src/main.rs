@@ -29,7 +29,7 @@ Development commands
                                     and its memory; --help explains
   cargo xtask sim [--histories N] [--seed S]
                                     simulated histories, 100,000 by default
-  cargo xtask model                 the exhaustive model of the write protocol, all
+  cargo xtask model                 the exhaustive models of the protocol, all
                                     scenarios
   cargo xtask sanitize              the fabric's tests under AddressSanitizer; needs a
                                     nightly toolchain

@@ -49,14 +49,14 @@ pub(crate) const ALL: &[Suite] = &[
         about: "seeded histories on simulated memory nodes, each linearizable, no memory lost",
         run: |options| {
             let (histories, seed) = (options.histories.to_string(), options.seed.to_string());
-            program(built(PROFILE, "sim")?, HOUR)
-                .args(&["--histories", &histories, "--seed", &seed])
-                .run()
+            let play = ["--histories", &histories, "--seed", &seed];
+            program(built(PROFILE, "sim")?, HOUR).args(&play).run()?;
+            program(built(PROFILE, "sim")?, HOUR).args(&play).args(&["--transactions"]).run()
         },
     },
     Suite {
         name: "model",
-        about: "the exhaustive model of the write protocol; small scenarios here",
+        about: "the exhaustive models of writes and of transactions; small scenarios here",
         run: |options| {
             let quick: &[&str] = if options.quick_model { &["--quick"] } else { &[] };
             program(built(PROFILE, "model")?, 4 * HOUR).args(quick).run()

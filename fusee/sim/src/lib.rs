@@ -5,6 +5,7 @@
 mod control;
 mod delay;
 mod env;
+pub mod execution;
 mod executor;
 mod fabric;
 pub mod history;

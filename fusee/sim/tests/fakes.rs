@@ -5,7 +5,9 @@ use fusee::{Decision, Entry, Error, Key, Kind, Setting};
 use fusee_fabric::Fabric;
 use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
+use fusee_sim::execution::Program;
 use fusee_sim::history::{Census, Failure, Fault, Plan, Scenario, Stage, Subject, run_with};
+use fusee_sim::keyspec::Answer;
 use fusee_sim::{Control, Nodes, SimFabric};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -194,6 +196,10 @@ impl Subject for Fake {
         })
         .await;
         Ok(())
+    }
+
+    async fn exec(_: &Rc<Self>, _: &[Vec<u8>], _: &Program) -> Result<Vec<Answer>, Error> {
+        unreachable!("no plan of a fake has transactions")
     }
 
     async fn scan(

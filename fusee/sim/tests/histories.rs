@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const HISTORIES: u64 = 2000;
 
-#[test]
-fn two_thousand_histories_are_linearizable_and_leak_nothing() {
+/// Plays the histories from seed 1 on, on two threads; all must pass.
+fn play(histories: u64, scenario: &Scenario) -> Summary {
     let next = AtomicU64::new(1);
     let play = || {
         let mut summary = Summary::default();
         loop {
             let seed = next.fetch_add(1, Relaxed);
-            if seed > HISTORIES {
+            if seed > histories {
                 return summary;
             }
-            match run_history(seed, &Scenario::default()) {
+            match run_history(seed, scenario) {
                 Ok(one) => summary.add(&one),
                 Err(failure) => panic!("{failure}"),
             }
@@ -28,6 +28,12 @@ fn two_thousand_histories_are_linearizable_and_leak_nothing() {
             summary.add(&thread.join().expect("histories pass"));
         }
     });
+    summary
+}
+
+#[test]
+fn two_thousand_histories_are_linearizable_and_leak_nothing() {
+    let summary = play(HISTORIES, &Scenario::default());
     // The histories were worth playing: everything that can happen did.
     let Summary { operations, stops, leaves, torn_reads, conflicts, census, .. } = summary;
     assert!(operations > 20 * HISTORIES && stops > HISTORIES / 2 && torn_reads > 1000);
@@ -48,6 +54,18 @@ fn two_thousand_histories_are_linearizable_and_leak_nothing() {
         census.live,
         census.orphaned,
     ] {
+        assert!(count > 10, "{conflicts:?} {census:?}");
+    }
+}
+
+#[test]
+fn a_thousand_histories_with_transactions_are_serializable_and_leak_nothing() {
+    const HISTORIES: u64 = 1000;
+    let summary = play(HISTORIES, &Scenario::transactions());
+    let Summary { operations, stops, conflicts, census, .. } = summary;
+    assert!(operations > 15 * HISTORIES && stops > HISTORIES / 2);
+    assert!(conflicts.transactions > HISTORIES && conflicts.recovered > HISTORIES / 2);
+    for count in [conflicts.retried, conflicts.broken, conflicts.debts, census.live] {
         assert!(count > 10, "{conflicts:?} {census:?}");
     }
 }

@@ -286,3 +286,71 @@ impl Meddler for NoGrace {
 fn memory_reused_without_grace_is_noticed() {
     is_noticed(&Scenario::default(), 3000, |places| NoGrace(places, 0));
 }
+
+impl Places {
+    /// The only words of objects that anybody CASes, or READs alone, are the
+    /// decisions of transactions.
+    fn is_decision(&self, at: NodeAddress) -> bool {
+        let in_index = self.index_copy(at).is_some();
+        let block =
+            address_of(&self.geometry, at).and_then(|(address, _)| self.geometry.block_of(address));
+        !in_index && block.is_some()
+    }
+}
+
+/// Whoever decides a transaction believes to have been the first.
+struct DecidesTwice(Places);
+
+impl Meddler for DecidesTwice {
+    fn execute(&mut self, verb: &Seen, _word: u64) -> Meddling {
+        match verb.verb {
+            Verb::Cas { expected, .. } if self.0.is_decision(verb.at) => {
+                Meddling::Pretend(expected)
+            }
+            _ => Meddling::Execute,
+        }
+    }
+}
+
+#[test]
+fn transactions_decided_twice_are_noticed() {
+    is_noticed(&Scenario::transactions(), 3000, DecidesTwice);
+}
+
+/// A transaction counts as committed as soon as its intents can be seen.
+struct CommitsEarly(Places);
+
+impl Meddler for CommitsEarly {
+    fn read(&mut self, verb: &Seen, words: &mut [u64]) {
+        if words.len() == 1 && self.0.is_decision(verb.at) {
+            words[0] = 1;
+        }
+    }
+}
+
+#[test]
+fn intents_taken_for_values_before_the_decision_are_noticed() {
+    is_noticed(&Scenario::transactions(), 3000, CommitsEarly);
+}
+
+/// Slots are not prepared: who writes an intent's word there is told that it was.
+struct PreparesNothing(Places);
+
+impl Meddler for PreparesNothing {
+    fn execute(&mut self, verb: &Seen, _word: u64) -> Meddling {
+        match verb.verb {
+            Verb::Cas { expected, new }
+                if self.0.index_copy(verb.at) == Some(0)
+                    && Slot::from_word(new).is_some_and(|slot| slot.is_prepared()) =>
+            {
+                Meddling::Pretend(expected)
+            }
+            _ => Meddling::Execute,
+        }
+    }
+}
+
+#[test]
+fn transactions_that_hold_no_slot_are_noticed() {
+    is_noticed(&Scenario::transactions(), 300, PreparesNothing);
+}

@@ -1,4 +1,4 @@
-//! Checks the write protocol exhaustively: `model [--quick] [--scenario NAME]`.
+//! Checks the protocol of writes and that of transactions exhaustively: `model [--quick] [--scenario NAME]`.
 //!
 //! Prints each scenario, its number of states and its time; a violation is
 //! printed as a schedule and makes the exit status 1.
@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use fusee_sim::model::policy::Policy;
-use fusee_sim::model::run::{Search, check};
-use fusee_sim::model::scenario::{self, Scenario};
+use fusee_sim::model::run::{Report, Search, check};
+use fusee_sim::model::scenario;
 use fusee_sim::model::transaction;
 
 #[expect(clippy::disallowed_methods, reason = "the time a check takes is wall-clock time")]
@@ -32,42 +32,37 @@ fn main() -> ExitCode {
             }
         }
     }
-    let chosen = |s: &&Scenario| match &name {
-        Some(name) => s.name.starts_with(name.as_str()),
-        None => !quick || scenario::QUICK.iter().any(|q| q.name == s.name),
+    let chosen = |of: &str, is_quick: bool| match &name {
+        Some(name) => of.starts_with(name.as_str()),
+        None => is_quick || !quick,
     };
-    let mut failed = false;
-    let mut total = 0;
-    for scenario in scenario::QUICK.iter().chain(scenario::LONG).filter(chosen) {
+    let (mut failed, mut total) = (false, 0);
+    let mut tell = |of: &str, check: &dyn Fn() -> Report| {
         let begin = Instant::now();
-        let report = check(*scenario, Policy::WHOLE, search, threads);
+        let report = check();
         let seconds = begin.elapsed().as_secs_f64();
         total += report.states;
         println!(
-            "{:40} {:>12} states  depth {:>3}  {seconds:8.1} s",
-            scenario.name, report.states, report.depth
+            "{of:40} {:>12} states  depth {:>3}  {seconds:8.1} s",
+            report.states, report.depth
         );
         for (property, trace) in report.violations {
             println!("VIOLATED: {property}\n{trace}");
             failed = true;
         }
-    }
-    let chosen = |s: &&transaction::scenario::Scenario| match &name {
-        Some(name) => s.name.starts_with(name.as_str()),
-        None => !quick || transaction::scenario::QUICK.iter().any(|q| q.name == s.name),
     };
-    for scenario in transaction::scenario::QUICK.iter().filter(chosen) {
-        let begin = Instant::now();
-        let report = transaction::run::check(*scenario, None, search, threads);
-        let seconds = begin.elapsed().as_secs_f64();
-        total += report.states;
-        println!(
-            "{:40} {:>12} states  depth {:>3}  {seconds:8.1} s",
-            scenario.name, report.states, report.depth
-        );
-        for (property, trace) in report.violations {
-            println!("VIOLATED: {property}\n{trace}");
-            failed = true;
+    let writes = scenario::QUICK.iter().map(|s| (true, s));
+    for (is_quick, scenario) in writes.chain(scenario::LONG.iter().map(|s| (false, s))) {
+        if chosen(scenario.name, is_quick) {
+            tell(scenario.name, &|| check(*scenario, Policy::WHOLE, search, threads));
+        }
+    }
+    let several = transaction::scenario::QUICK.iter().map(|s| (true, s));
+    for (is_quick, scenario) in
+        several.chain(transaction::scenario::LONG.iter().map(|s| (false, s)))
+    {
+        if chosen(scenario.name, is_quick) {
+            tell(scenario.name, &|| transaction::run::check(*scenario, None, search, threads));
         }
     }
     println!("{total} states in all");

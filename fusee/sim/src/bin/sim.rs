@@ -41,6 +41,9 @@ struct Arguments {
     /// Let keys end for everybody at once, not for each operation as it judges.
     #[arg(long)]
     strict_expiry: bool,
+    /// Let clients run transactions; no key expires then.
+    #[arg(long)]
+    transactions: bool,
     /// Go on after a failure, and list the seeds that failed.
     #[arg(long)]
     go_on: bool,
@@ -60,7 +63,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     // A panic of the code under test is caught and reported with its seed.
     std::panic::set_hook(Box::new(|_| {}));
-    let mut scenario = Scenario { trace: arguments.trace, ..Scenario::default() };
+    let scenario =
+        if arguments.transactions { Scenario::transactions() } else { Scenario::default() };
+    let mut scenario = Scenario { trace: arguments.trace, ..scenario };
     if let Some(replicas) = arguments.replicas {
         scenario.replicas = replicas..=replicas;
     }
@@ -141,6 +146,7 @@ fn report(summary: &Summary) -> String {
          rounds: {} by rule 1, {} by rule 2, {} by rule 3, {} lost; {} helped, {} by helpers, {} \
          abandoned, {} restarts, {} stale cached words, {} keys expired\n\
          recoveries: {} to the end, {} objects freed that stopped clients had owed\n\
+         transactions over several keys: {} done, {} runs repeated, {} aborted by others\n\
          objects: {} reused or ready to be; at the end {} live ({} of them in orphans), {} free, \
          {} in grace, 0 leaked, in {} blocks",
         conflicts.rule1,
@@ -155,6 +161,9 @@ fn report(summary: &Summary) -> String {
         conflicts.expired,
         conflicts.recovered,
         conflicts.debts,
+        conflicts.transactions,
+        conflicts.retried,
+        conflicts.broken,
         conflicts.reclaimed,
         census.live,
         census.orphaned,

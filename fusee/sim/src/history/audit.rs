@@ -149,7 +149,7 @@ impl Audit<'_> {
                     ));
                 }
             }
-            if primary.is_tentative() {
+            if primary.is_tentative() || primary.is_prepared() {
                 return Err(format!("slot {address:?}: {primary:?}"));
             }
             if primary.is_live() && *primary != taken_word(self.geometry) {

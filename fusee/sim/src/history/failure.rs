@@ -59,6 +59,12 @@ pub struct Conflicts {
     pub recovered: u64,
     /// Objects freed that clients had owed when they stopped.
     pub debts: u64,
+    /// Transactions that wrote several keys.
+    pub transactions: u64,
+    /// Runs of transactions that had to be done again.
+    pub retried: u64,
+    /// Transactions of others that were aborted.
+    pub broken: u64,
 }
 
 /// What an audit found in good order.
@@ -142,6 +148,9 @@ impl Conflicts {
         self.expired += other.expired;
         self.recovered += other.recovered;
         self.debts += other.debts;
+        self.transactions += other.transactions;
+        self.retried += other.retried;
+        self.broken += other.broken;
     }
 }
 

@@ -3,10 +3,12 @@
 use super::failure::Fault;
 use super::record::Record;
 use super::subject::Subject;
+use crate::execution::{Execution, Program};
 use crate::keyspec::{Answer, Bytes, Command, Effect, Held, Operation};
 use crate::linearizability::Call;
 use fusee::{Decision, Entry, Key, Kind, Setting};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 impl<S: Subject> Record<S> {
     pub(super) async fn one(&self, client: u32, subject: &S, key: usize, command: &Command) {
@@ -39,7 +41,10 @@ impl<S: Subject> Record<S> {
         };
         match result {
             Ok(answer) => self.end(number, Some(answer)),
-            Err(error) => self.end(number, self.excuse(client, command, error)),
+            Err(error) => {
+                let writes = *command != Command::Get;
+                self.end(number, self.excuse(client, command, writes, error));
+            }
         }
     }
 
@@ -51,7 +56,7 @@ impl<S: Subject> Record<S> {
         subject
             .read(&names, |at, entry| match entry {
                 Ok(entry) => answers[at] = Some(Answer::Held(entry.map(held))),
-                Err(error) => answers[at] = self.excuse(client, &Command::Get, error),
+                Err(error) => answers[at] = self.excuse(client, &Command::Get, false, error),
             })
             .await;
         for (number, answer) in numbers.into_iter().zip(answers) {
@@ -79,13 +84,32 @@ impl<S: Subject> Record<S> {
             let (number, command) = &current;
             match result {
                 Ok(()) => self.end(*number, Some(Answer::Done)),
-                Err(error) => self.end(*number, self.excuse(client, command, error)),
+                Err(error) => self.end(*number, self.excuse(client, command, true, error)),
             }
             if at + 1 < sets.len() {
                 current = begin(at + 1);
             }
         });
         set.await;
+    }
+
+    pub(super) async fn exec(&self, client: u32, subject: &Rc<S>, program: &Program) {
+        let number = {
+            let op = Execution { client, program: program.clone(), answers: None };
+            let mut executions = self.executions.borrow_mut();
+            executions.push(Call::pending(self.stamp(), op));
+            executions.len() - 1
+        };
+        self.pool.note(client, || format!("begins {program:?}"));
+        let answers = match S::exec(subject, &self.keys, program).await {
+            Ok(answers) => Some(answers),
+            Err(error) => self.excuse(client, program, true, error).map(|refused| vec![refused]),
+        };
+        let stamp = self.stamp();
+        let call = &mut self.executions.borrow_mut()[number];
+        self.pool.note(client, || format!("ends {program:?}: {answers:?}"));
+        call.returned = answers.is_some().then_some(stamp);
+        call.op.answers = answers;
     }
 
     /// A key that was visited was there at some moment of the call that visited
@@ -130,7 +154,7 @@ impl<S: Subject> Record<S> {
     }
 }
 
-fn held(entry: Entry<'_>) -> Held {
+pub(super) fn held(entry: Entry<'_>) -> Held {
     Held { value: Bytes(entry.value.into()), expires_at_ms: entry.expires_at_ms }
 }
 

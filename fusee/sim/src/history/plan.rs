@@ -1,5 +1,6 @@
 //! What a history is going to be like, drawn from its seed.
 
+use crate::execution::Program;
 use crate::keyspec::{Bytes, Command, Expiry, Held};
 use crate::{Delays, Rng, Settings, Tearing, WallClock};
 use fusee_layout::{BUCKET_BYTES, GROUP_BYTES, SLOTS_PER_BUCKET};
@@ -28,6 +29,8 @@ pub struct Scenario {
     pub churn_percent: u64,
     /// Do clients scan?
     pub scans: bool,
+    /// How many tasks in a hundred are transactions. No key ends then.
+    pub transactions_percent: u64,
     /// Keep a trace.
     pub trace: bool,
 }
@@ -45,7 +48,25 @@ impl Default for Scenario {
             large: true,
             churn_percent: 40,
             scans: true,
+            transactions_percent: 0,
             trace: false,
+        }
+    }
+}
+
+impl Scenario {
+    /// A few clients with transactions over a few keys. All keys are judged
+    /// together, so there are not many operations.
+    pub fn transactions() -> Self {
+        Self {
+            clients: 3..=4,
+            operations: 3..=7,
+            keys: 2..=3,
+            churn_percent: 20,
+            expiry: None,
+            scans: false,
+            transactions_percent: 50,
+            ..Self::default()
         }
     }
 }
@@ -61,6 +82,8 @@ pub enum Task {
     Series(Vec<(usize, Held)>),
     /// A scan of everything.
     Scan,
+    /// A transaction.
+    Exec(Program),
 }
 
 /// A client's part of a plan.
@@ -178,6 +201,16 @@ impl Plan {
         for client in clients.iter_mut().filter(|client| client.stop.is_none()).skip(1) {
             client.leaves = ends.percent(scenario.leaves_percent);
         }
+        // The same.
+        let mut apart = Rng::new(seed.rotate_left(32));
+        for (number, client) in clients.iter_mut().enumerate() {
+            for (at, (_, task)) in client.tasks.iter_mut().enumerate() {
+                if apart.percent(scenario.transactions_percent) {
+                    let unique = (number as u64 + 1) * 1000 + at as u64;
+                    *task = Task::Exec(style.program(unique, keys.len(), &clock, &mut apart));
+                }
+            }
+        }
         let recoverers = if with_stops { ends.pick(&[0, 0, 1, 2]) } else { 0 };
         let mut steps = || {
             let most = ends.pick(&[5, 30, 100, 300]);
@@ -275,6 +308,27 @@ impl Style {
             return Task::Series(sets.map(|(at, key)| (key, held(at, rng))).collect());
         }
         Task::One(rng.below(keys as u64) as usize, self.command(unique, clock, rng))
+    }
+
+    fn program(&self, unique: u64, keys: usize, clock: &WallClock, rng: &mut Rng) -> Program {
+        let from = rng.below(keys as u64) as usize;
+        let to = (from + 1 + rng.below(keys as u64 - 1) as usize) % keys;
+        let what = rng.below(5);
+        let mut set = |at: u64| Command::Set(self.held(100 * unique + at, clock, rng));
+        Program::Commands(match what {
+            0 => return Program::Move { from, to },
+            1 => vec![(from, Command::Increment(1)), (to, Command::Increment(1))],
+            2 => (0..keys).map(|key| (key, Command::Get)).collect(),
+            3 => vec![(from, set(0)), (to, set(1))],
+            _ => {
+                let count = rng.between(2, 4);
+                let one = |at| {
+                    let key = rng.below(keys as u64) as usize;
+                    (key, self.command(100 * unique + at, clock, rng))
+                };
+                (0..count).map(one).collect()
+            }
+        })
     }
 
     /// A value that no other command sets.

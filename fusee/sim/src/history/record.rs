@@ -3,12 +3,14 @@
 use super::failure::{Census, Conflicts, Fault, Summary};
 use super::plan::Plan;
 use super::subject::Subject;
+use crate::execution::{Deed, Execution, KeysSpec};
 use crate::keyspec::{Answer, Command, KeySpec, Operation, Stamps};
 use crate::linearizability::{Call, check};
 use crate::{Ended, Sim, SimPool};
 use fusee::{Error, Key};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::rc::Rc;
 
 /// Steps of the checker for one key.
@@ -20,6 +22,7 @@ pub(super) struct Record<S> {
     pub(super) pool: SimPool,
     pub(super) keys: Vec<Vec<u8>>,
     pub(super) calls: RefCell<Vec<(usize, Call<Operation>)>>,
+    pub(super) executions: RefCell<Vec<Call<Execution>>>,
     stamps: RefCell<Stamps>,
     pub(super) subjects: RefCell<Vec<Option<Rc<S>>>>,
     pub(super) ticks: Vec<Cell<u64>>,
@@ -48,6 +51,7 @@ impl<S: Subject> Record<S> {
             pool,
             keys: plan.keys.clone(),
             calls: RefCell::default(),
+            executions: RefCell::default(),
             stamps: RefCell::default(),
             subjects: RefCell::new((0..clients).map(|_| None).collect()),
             ticks: (0..clients).map(|_| Cell::new(0)).collect(),
@@ -116,9 +120,15 @@ impl<S: Subject> Record<S> {
     }
 
     /// The answer that stands for an error, unless it is one that must not be.
-    pub(super) fn excuse(&self, client: u32, command: &Command, error: Error) -> Option<Answer> {
+    pub(super) fn excuse(
+        &self,
+        client: u32,
+        what: &impl Debug,
+        writes: bool,
+        error: Error,
+    ) -> Option<Answer> {
         match error {
-            Error::Full | Error::IndexFull if *command != Command::Get => Some(Answer::Refused),
+            Error::Full | Error::IndexFull if writes => Some(Answer::Refused),
             Error::Stalled => {
                 self.gave_up.set(self.gave_up.get() + 1);
                 Some(Answer::Refused)
@@ -128,7 +138,7 @@ impl<S: Subject> Record<S> {
                 None
             }
             _ => {
-                self.fail(Fault::Error(format!("client {client}: {command:?}: {error}")));
+                self.fail(Fault::Error(format!("client {client}: {what:?}: {error}")));
                 None
             }
         }
@@ -141,10 +151,19 @@ impl<S: Subject> Record<S> {
             .filter(|(_, call)| call.returned.is_none() && !self.pool.is_stopped(call.op.client));
         let pending: Vec<String> =
             pending.map(|(key, call)| format!("{:?} of key {key}", call.op)).collect();
+        let executions = self.executions.borrow();
+        let executions = executions.iter().map(|call| (call.returned, &call.op));
+        let open = executions
+            .filter(|(returned, op)| returned.is_none() && !self.pool.is_stopped(op.client));
+        let pending: Vec<String> =
+            pending.into_iter().chain(open.map(|(_, op)| format!("{op:?}"))).collect();
         format!("{ended:?} at {} ns with {pending:?}", self.sim.now_ns())
     }
 
     pub(super) fn judge(&self, plan: &Plan) -> Result<(), Fault> {
+        if !self.executions.borrow().is_empty() {
+            return self.judge_together();
+        }
         let spec = KeySpec { clock: plan.clock, expiry: plan.expiry };
         for key in 0..self.keys.len() {
             let calls = self.calls.borrow();
@@ -159,6 +178,25 @@ impl<S: Subject> Record<S> {
         Ok(())
     }
 
+    /// All keys at once, as transactions need it.
+    fn judge_together(&self) -> Result<(), Fault> {
+        let one = |(key, call): &(usize, Call<Operation>)| Call {
+            called: call.called,
+            returned: call.returned,
+            op: Deed::One(*key, call.op.clone()),
+        };
+        let several = |call: &Call<Execution>| Call {
+            called: call.called,
+            returned: call.returned,
+            op: Deed::Exec(call.op.clone()),
+        };
+        let mut calls: Vec<Call<Deed>> = self.calls.borrow().iter().map(one).collect();
+        calls.extend(self.executions.borrow().iter().map(several));
+        calls.sort_by_key(|call| call.called);
+        check(&KeysSpec, vec![None; self.keys.len()], &calls, CHECK_STEPS_MAX)
+            .map_err(|verdict| Fault::NotLinearizable(verdict.explain(&calls)))
+    }
+
     pub(super) fn summary(&self, census: Census) -> Summary {
         let calls = self.calls.borrow();
         let count = |what: fn(&Operation) -> bool| {
@@ -171,7 +209,7 @@ impl<S: Subject> Record<S> {
         Summary {
             conflicts,
             gave_up: self.gave_up.get(),
-            operations: calls.len() as u64,
+            operations: (calls.len() + self.executions.borrow().len()) as u64,
             unanswered: count(|op| op.answer.is_none()),
             refused: count(|op| op.answer == Some(Answer::Refused)),
             stops: (0..subjects.len()).filter(stopped).count() as u64,

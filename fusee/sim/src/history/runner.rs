@@ -243,6 +243,7 @@ async fn live<S: Subject + 'static>(
             Task::Many(keys) => record.many(number, &*subject, keys).await,
             Task::Series(sets) => record.series(number, &*subject, sets).await,
             Task::Scan => record.scan(number, &*subject).await,
+            Task::Exec(program) => record.exec(number, &subject, program).await,
         }
     }
     if !record.doomed.borrow().contains(&number) {

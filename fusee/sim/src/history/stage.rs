@@ -2,11 +2,14 @@
 
 use super::audit::{Living, audit, slots, taken_word};
 use super::failure::{Census, Conflicts, Failure, Summary};
+use super::operate::held;
 use super::plan::{Plan, Scenario};
 use super::runner::{Stage, run_with};
 use super::subject::Subject;
+use crate::execution::Program;
+use crate::keyspec::{Answer, Effect};
 use crate::{MemoryNodes, Nodes, SimEnv, SimFabric, SimPool};
-use fusee::{Decision, Entry, Error, Key, Setting, Store, StoreConfig};
+use fusee::{Decision, Entry, Error, Key, Kind, Setting, Store, StoreConfig};
 use fusee_fabric::Fabric;
 use fusee_layout::{
     Address, Geometry, KeyHasher, LogEntry, Meta, Opcode, POOL_VERSION, PoolParams, object_bytes,
@@ -162,6 +165,35 @@ impl Subject for SimStore {
         Store::update(self, key, decide).await
     }
 
+    async fn exec(
+        subject: &Rc<Self>,
+        keys: &[Vec<u8>],
+        program: &Program,
+    ) -> Result<Vec<Answer>, Error> {
+        subject
+            .transact(async |transaction| {
+                let mut answers = Vec::new();
+                while let Some((key, command)) = program.next(&answers) {
+                    let key = Key { database: 0, name: &keys[key] };
+                    let current = transaction.read(key, |entry| entry.map(held)).await?;
+                    let (effect, answer) = command.decide(current.as_ref());
+                    match effect {
+                        Effect::Keep => {}
+                        Effect::Delete => {
+                            transaction.delete(key).await?;
+                        }
+                        Effect::Replace(new) => {
+                            let ends = new.expires_at_ms;
+                            transaction.set(key, &new.value.0, Kind::String, ends).await?;
+                        }
+                    }
+                    answers.push(answer);
+                }
+                Ok(answers)
+            })
+            .await
+    }
+
     async fn scan(
         &self,
         database: u8,
@@ -204,6 +236,9 @@ impl Subject for SimStore {
             expired: stats.expired.get(),
             recovered: stats.recovered.get(),
             debts: stats.debts.get(),
+            transactions: stats.transactions.get(),
+            retried: stats.transactions_retried.get(),
+            broken: stats.transactions_broken.get(),
         }
     }
 

@@ -1,7 +1,10 @@
 //! What is put to the test: anything with the operations of a store.
 
 use super::failure::Conflicts;
+use crate::execution::Program;
+use crate::keyspec::Answer;
 use fusee::{Decision, Entry, Error, Key, Setting};
+use std::rc::Rc;
 
 /// A client of keys, as the simulator drives it. Each method is the store's.
 #[expect(async_fn_in_trait, reason = "the simulator has one thread, so futures need not be Send")]
@@ -33,6 +36,13 @@ pub trait Subject {
         key: Key<'_>,
         decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Decision,
     ) -> Result<(), Error>;
+
+    /// Runs a transaction over these keys.
+    async fn exec(
+        subject: &Rc<Self>,
+        keys: &[Vec<u8>],
+        program: &Program,
+    ) -> Result<Vec<Answer>, Error>;
 
     /// Visits some keys of a database; `None` if it cannot.
     async fn scan(

@@ -142,9 +142,7 @@ impl<S: Sequential> Histories<S> {
                 .filter(|&c| taken(c, client) == Some(result))
                 .map(|c| c & !(ANSWER_MASK << shift(client)))
                 .collect(),
-            Event::Shows(values) => {
-                set.into_iter().filter(|&c| held(c) == values).collect()
-            }
+            Event::Shows(values) => set.into_iter().filter(|&c| held(c) == values).collect(),
         };
         set.sort_unstable();
         set.dedup();

@@ -3,6 +3,7 @@
 
 use stateright::{Model, Property};
 
+use super::scenario::Op;
 use super::state::{
     CLIENTS, Client, Fault, KEYS, Kind, Loss, Memory, OBJECTS, Object, Pc, State, Word,
 };
@@ -16,7 +17,7 @@ impl Model for Transactions {
         let scenario = &self.scenario;
         let mut state = State {
             slots: [Word::Empty; KEYS],
-            left: 0,
+            replaced: 0,
             objects: [Memory::Gone; OBJECTS],
             clients: [Client::BLANK; CLIENTS],
             history: self.histories.start(scenario.live.map(u8::from)),
@@ -74,8 +75,7 @@ impl Model for Transactions {
                 !model.is_at_rest(state) || (0..OBJECTS).all(|object| is_in_order(state, object))
             }),
             Property::always(FINISHED, |model: &Self, state: &State| {
-                !model.is_at_rest(state)
-                    || state.slots.iter().all(|word| word.prepared().is_none())
+                !model.is_at_rest(state) || state.slots.iter().all(|word| word.prepared().is_none())
             }),
         ]
     }
@@ -97,19 +97,20 @@ pub(super) const FINISHED: &str = "no transaction stays unfinished";
 impl Transactions {
     /// May this one stop? Somebody recovers it.
     fn is_mortal(&self, client: usize) -> bool {
-        let recovers = |op: &super::Op| *op == super::Op::Recover(client);
+        let recovers = |op: &Op| *op == Op::Recover(client);
         self.scenario.programs.iter().any(|ops| ops.iter().any(recovers))
     }
 
     /// Everybody has ended, or stopped and been recovered.
     fn is_at_rest(&self, state: &State) -> bool {
         let idle = |client: usize| match self.op(state, client) {
-            super::Op::Recover(dead) => !state.clients[dead].stopped,
+            Op::Recover(dead) => !state.clients[dead].stopped,
             _ => false,
         };
-        state.clients[..self.clients()].iter().enumerate().all(|(client, c)| {
-            c.pc.is_over() || c.recovered || c.pc == Pc::Idle && idle(client)
-        })
+        state.clients[..self.clients()]
+            .iter()
+            .enumerate()
+            .all(|(client, c)| c.pc.is_over() || c.recovered || c.pc == Pc::Idle && idle(client))
     }
 }
 
@@ -117,8 +118,6 @@ impl Transactions {
 fn is_in_order(state: &State, object: usize) -> bool {
     match state.objects[object] {
         Memory::InUse(_) => state.slots.contains(&Word::Live(object as Object)),
-        Memory::Gone | Memory::Grace(..) => {
-            !state.slots.contains(&Word::Live(object as Object))
-        }
+        Memory::Gone | Memory::Grace(..) => !state.slots.contains(&Word::Live(object as Object)),
     }
 }

@@ -1,6 +1,7 @@
 //! Deciding a transaction, one's own or another's, and finishing its intents.
 
 use super::policy::Part;
+use super::scenario::Op;
 use super::state::{Action, Client, Decision, Kind, Object, Pc, State, Word};
 use super::{Transactions, keys};
 
@@ -54,23 +55,8 @@ impl Transactions {
     pub(super) fn bring_along(&self, state: &mut State, client: usize) -> Decision {
         let decision = state.clients[client].decision;
         match self.cas_copy(state, client, 1) {
-            None | Some(Decision::Undecided) => decision,
-            Some(found) if self.lacks(Part::BackupByCas) => {
-                self.set_copy(state, client, found);
-                decision
-            }
-            Some(found) => found,
-        }
-    }
-
-    fn set_copy(&self, state: &mut State, client: usize, _found: Decision) {
-        let decision = state.clients[client].decision;
-        if let Some(subject) = self.subject(state, client)
-            && let super::state::Memory::InUse(Kind::Transaction { copies })
-            | super::state::Memory::Grace(Kind::Transaction { copies }, _) =
-                &mut state.objects[usize::from(subject)]
-        {
-            copies[1] = decision;
+            Some(found) if found != Decision::Undecided && !self.lacks(Part::BackupByCas) => found,
+            _ => decision,
         }
     }
 
@@ -79,14 +65,9 @@ impl Transactions {
         let subject = self.subject(state, client)?;
         self.object(state, client, subject)?;
         let wanted = state.clients[client].decision;
-        let memory = &mut state.objects[usize::from(subject)];
-        let (super::state::Memory::InUse(Kind::Transaction { copies })
-        | super::state::Memory::Grace(Kind::Transaction { copies }, _)) = memory
-        else {
-            unreachable!("a transaction record is no other object");
-        };
+        let copies = state.decision_mut(subject);
         let found = copies[copy];
-        if found == Decision::Undecided {
+        if found == Decision::Undecided || copy == 1 && self.lacks(Part::BackupByCas) {
             copies[copy] = wanted;
         }
         Some(found)
@@ -100,7 +81,7 @@ impl Transactions {
             return;
         }
         c.todo = c.placed;
-        if self.frees_before_finishing() {
+        if self.lacks(Part::FinishBeforeFree) {
             self.free_replaced(state, client);
         }
         self.after_finish(state, client);
@@ -153,7 +134,8 @@ impl Transactions {
         if self.lacks(Part::AbortCopies) {
             return self.cas(state, key, Word::Prepared(intent), old);
         }
-        let copy = self.write_object(state, client, Kind::Plain { key: key as u8, value, blind: false });
+        let copy =
+            self.write_object(state, client, Kind::Plain { key: key as u8, value, blind: false });
         self.cas(state, key, Word::Prepared(intent), Word::Live(copy))
     }
 
@@ -162,7 +144,7 @@ impl Transactions {
         if c.todo != 0 {
             return;
         }
-        if let super::scenario::Op::Recover(_) = self.op(state, client) {
+        if let Op::Recover(_) = self.op(state, client) {
             self.after_recovering_finish(state, client);
         } else if c.met.is_some() {
             self.again(state, client);

@@ -2,7 +2,7 @@
 //! the end.
 
 use super::policy::Part;
-use super::scenario::answer;
+use super::scenario::{Op, answer};
 use super::state::{Action, Decision, Kind, Pc, State, Word};
 use super::{Transactions, keys};
 
@@ -10,7 +10,7 @@ impl Transactions {
     /// Writes the record and the intents, which no slot leads to yet.
     pub(super) fn begin_prepare(&self, state: &mut State, client: usize) {
         let op = self.op(state, client);
-        let super::scenario::Op::Exec { writes, deletes, .. } = op else {
+        let Op::Exec { writes, deletes, .. } = op else {
             unreachable!("only transactions prepare");
         };
         let copies = [Decision::Undecided; 2];
@@ -77,7 +77,7 @@ impl Transactions {
 
     /// All intents are finished.
     pub(super) fn end_exec(&self, state: &mut State, client: usize) {
-        if !self.frees_before_finishing() {
+        if !self.lacks(Part::FinishBeforeFree) {
             self.free_replaced(state, client);
         }
         self.free_record(state, client);

@@ -83,7 +83,7 @@ fn two_who_take_an_undecided_move_for_aborted_free_twice() {
 #[test]
 fn recovery_that_overlooks_a_dead_ones_intent_frees_what_it_replaced() {
     let programs: &[&[Op]] = &[&[SET_A], &[BOTH], &[Op::Recover(0), Op::Recover(1)]];
-    breaks(Part::RecoveryFinishes, READ_WHILE_THERE, of(programs).stops(2));
+    breaks(Part::RecoveryFinishes, SERIALIZABLE, of(programs).stops(2));
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! Objects and slots: writing, reading, freeing, moving.
 
-use super::policy::Part;
-use super::state::{
-    Action, Decision, Fault, Kind, Memory, OBJECTS_PER_CLIENT, Object, Pc, State, Word,
-};
-use super::state::{CLIENTS, KEYS};
 use super::Transactions;
+use super::state::{
+    Action, CLIENTS, Decision, Fault, KEYS, Kind, Loss, Memory, OBJECTS_PER_CLIENT, Object, Pc,
+    State, Word,
+};
 use crate::model::history::Value;
 
 impl Transactions {
@@ -78,13 +77,11 @@ impl Transactions {
             return false;
         }
         state.slots[key] = new;
-        if let Some(object) = old.live() {
-            state.left |= 1 << object;
-        }
-        if let Some(object) = new.live()
-            && state.left >> object & 1 == 1
-        {
+        if new.live().is_some_and(|object| state.replaced >> object & 1 == 1) {
             state.fail(Fault::WordCameBack);
+        }
+        if let Some(object) = old.object().filter(|_| old.object() != new.object()) {
+            state.replaced |= 1 << object;
         }
         for client in 0..CLIENTS {
             let c = &mut state.clients[client];
@@ -127,7 +124,7 @@ impl Transactions {
 
     /// The primary copies of decisions go.
     pub(super) fn lose(&self, state: &mut State) {
-        state.loss = super::state::Loss::Happened;
+        state.loss = Loss::Happened;
         for client in 0..self.clients() {
             let c = &state.clients[client];
             let had_first = c.seen[0].is_some();
@@ -135,10 +132,6 @@ impl Transactions {
                 self.looked(state, client);
             }
         }
-    }
-
-    pub(super) fn frees_before_finishing(&self) -> bool {
-        self.lacks(Part::FinishBeforeFree)
     }
 }
 
@@ -148,6 +141,15 @@ impl State {
         match self.objects[usize::from(object)] {
             Memory::InUse(kind) | Memory::Grace(kind, _) => Some(kind),
             Memory::Gone => None,
+        }
+    }
+
+    /// The copies of a decision.
+    pub(super) fn decision_mut(&mut self, transaction: Object) -> &mut [Decision; 2] {
+        match &mut self.objects[usize::from(transaction)] {
+            Memory::InUse(Kind::Transaction { copies })
+            | Memory::Grace(Kind::Transaction { copies }, _) => copies,
+            other => unreachable!("an intent is of a transaction, not of {other:?}"),
         }
     }
 

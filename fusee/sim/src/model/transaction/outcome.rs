@@ -1,8 +1,8 @@
 //! What the history must explain: the end of an operation, and what readers see.
 
+use super::Transactions;
 use super::scenario::Op;
 use super::state::{Client, Fault, Pc, State};
-use super::Transactions;
 use crate::model::history::{Event, IMPOSSIBLE, Value};
 
 impl Transactions {

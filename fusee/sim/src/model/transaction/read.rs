@@ -1,9 +1,9 @@
 //! Reading: a slot, and where its word is prepared, the decision behind it.
 
+use super::Transactions;
 use super::policy::Part;
 use super::scenario::{Op, answer};
 use super::state::{Action, Client, Decision, Kind, Object, Pc, State};
-use super::{Transactions, keys};
 use crate::model::history::Value;
 
 impl Transactions {
@@ -69,17 +69,15 @@ impl Transactions {
         let seen = state.clients[client].seen;
         let first = seen[0].or(seen[1]).expect("a copy was read");
         let all = self.scenario.copies == 1 || seen[1] == Some(Decision::Committed);
-        if first == Decision::Committed && !all && !self.lacks(Part::AllCopies) {
+        if first != Decision::Committed || all || self.lacks(Part::AllCopies) {
+            self.conclude(state, client, first);
+        } else if state.clients[client].pc == Pc::Look {
             let c = &mut state.clients[client];
-            c.decision = first;
-            c.pc = if c.pc == Pc::Look { Pc::Spread } else { Pc::LookAgain };
-            if c.pc == Pc::LookAgain {
-                // Seen again and still not everywhere: it was not decided before.
-                self.looked_again(state, client, Decision::Undecided);
-            }
-            return;
+            (c.pc, c.decision) = (Pc::Spread, first);
+        } else {
+            // Still not everywhere: it was not decided at the first look either.
+            self.looked_again(state, client, Decision::Undecided);
         }
-        self.conclude(state, client, first);
     }
 
     /// CAS of the backup: a commitment counts when all copies hold it.
@@ -171,7 +169,7 @@ impl Transactions {
     fn after_recheck(&self, state: &mut State, client: usize) {
         let op = self.op(state, client);
         let c = &state.clients[client];
-        if keys(c.todo).next().is_none() {
+        if c.todo == 0 {
             let values = c.values;
             self.finish_op(state, client, answer(op, values));
         }

@@ -1,9 +1,11 @@
 //! Recovery of a client that has stopped.
 
+use super::Transactions;
 use super::policy::Part;
 use super::scenario::Op;
-use super::state::{Decision, KEYS, Kind, Memory, OBJECTS, OBJECTS_PER_CLIENT, Object, Pc, State, Word};
-use super::Transactions;
+use super::state::{
+    Decision, KEYS, Kind, Memory, OBJECTS, OBJECTS_PER_CLIENT, Object, Pc, State, Word,
+};
 
 const ALL_KEYS: u8 = (1 << KEYS) - 1;
 
@@ -117,11 +119,12 @@ impl Transactions {
         (c.pc, c.todo) = (c.interrupted, c.placed);
     }
 
-    /// Objects of a key, and transactions of the dead client, that are in use and
-    /// to which the slot leads nobody.
+    /// The dead client's objects, and those that have been replaced (by it, for all
+    /// that one knows), that are in use and to which the key's slot leads nobody.
     fn unled(&self, state: &State, client: usize, key: usize) -> u64 {
         let dead = self.dead(state, client);
         let own = KEYS + dead * OBJECTS_PER_CLIENT..KEYS + (dead + 1) * OBJECTS_PER_CLIENT;
+        let owed = |object: usize| own.contains(&object) || state.replaced >> object & 1 == 1;
         let led = match state.slots[key] {
             Word::Live(object) | Word::Prepared(object) => Some(usize::from(object)),
             Word::Empty | Word::Tombstone(_) => None,
@@ -129,7 +132,7 @@ impl Transactions {
         let unled = |&object: &usize| match state.objects[object] {
             Memory::InUse(Kind::Transaction { .. }) => own.contains(&object),
             Memory::InUse(Kind::Plain { key: of, .. } | Kind::Intent { key: of, .. }) => {
-                usize::from(of) == key && led != Some(object)
+                usize::from(of) == key && led != Some(object) && owed(object)
             }
             Memory::Grace(..) | Memory::Gone => false,
         };

@@ -199,8 +199,6 @@ pub const LONG: &[Scenario] = &[
     Scenario::new("t move stops del", &[&[MOVE], &[Op::Recover(0)], &[SET_A], &[DEL_A]])
         .live([false, false])
         .stops(1),
-    Scenario::new("t both stops copies", &[&[BOTH], &[Op::Recover(0)], &[SET_A]])
-        .stops(1)
-        .copies(),
+    Scenario::new("t both stops copies", &[&[BOTH], &[Op::Recover(0)], &[SET_A]]).stops(1).copies(),
     Scenario::new("t a>b b>a set get", &[&[A_TO_B], &[B_TO_A], &[SET_A], &[GET_A, GET_B]]),
 ];

@@ -255,8 +255,8 @@ pub enum Fault {
 pub struct State {
     /// The slots of the keys.
     pub slots: [Word; KEYS],
-    /// Words of values that a slot has held before, by object, a mask.
-    pub left: u64,
+    /// Objects that words of others have replaced in a slot, a mask.
+    pub replaced: u64,
     /// All objects.
     pub objects: [Memory; OBJECTS],
     /// The clients.
@@ -285,7 +285,7 @@ pub enum Loss {
 impl Hash for State {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.slots.hash(hasher);
-        self.left.hash(hasher);
+        self.replaced.hash(hasher);
         for (number, object) in self.objects.iter().enumerate() {
             if *object != Memory::Gone {
                 (number as u8).hash(hasher);

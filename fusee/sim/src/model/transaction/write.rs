@@ -1,9 +1,9 @@
 //! A write of one key, as transactions meet it.
 
+use super::Transactions;
 use super::policy::Part;
 use super::scenario::{Op, answer};
 use super::state::{Action, Kind, State, Word};
-use super::Transactions;
 
 impl Transactions {
     /// The round of a plain write.
