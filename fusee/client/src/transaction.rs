@@ -438,8 +438,10 @@ impl<F: Fabric, E: Env> Store<F, E> {
             })
             .collect();
         self.end_intents(&intents, fate).await?;
-        // A round that failed may still be seen: what it needs is not freed.
-        prepared?;
+        if let Err(Error::NodeDown { node }) = prepared {
+            // A round that has failed may still be seen: what it needs is not freed.
+            return Err(Error::NodeDown { node });
+        }
         for (member, written) in members.iter().zip(&written) {
             self.settle_member(member, written, fate);
         }
@@ -447,7 +449,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         if fate == Fate::Committed {
             self.stats.transactions.add(1);
         }
-        Ok(fate == Fate::Committed)
+        prepared.map(|_| fate == Fate::Committed)
     }
 
     /// Composes and posts the record and all intents; what was composed, and why it
@@ -591,7 +593,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
             match placed {
                 Ok(Placed { outcome: Outcome::Committed, at, .. }) => written.at = Some(at),
                 Ok(_) => all = false,
-                Err(Error::IndexFull) if failed.is_none() => failed = Some(Error::IndexFull),
+                // A node that is down outweighs the rest: it leaves more behind.
+                Err(_) if matches!(failed, Some(Error::NodeDown { .. })) => {}
                 Err(error) => failed = Some(error),
             }
         }
