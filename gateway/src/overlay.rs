@@ -19,13 +19,16 @@ pub struct Overlay<F> {
     now_ms: u64,
     /// What is done after the transaction.
     afterwards: RefCell<Vec<Box<dyn FnOnce()>>>,
+    /// How much of that there was at some moments.
+    marks: RefCell<Vec<usize>>,
 }
 
 impl<F: Fabric> Overlay<F> {
     /// What `transaction` sees of `store`.
     pub(crate) fn new(store: &PoolStore<F>, transaction: &Rc<Transaction<F, TokioEnv>>) -> Self {
         let (transaction, store) = (transaction.clone(), store.clone());
-        Self { transaction, now_ms: store.now_ms(), store, afterwards: RefCell::default() }
+        let (now_ms, afterwards, marks) = (store.now_ms(), RefCell::default(), RefCell::default());
+        Self { transaction, store, now_ms, afterwards, marks }
     }
 
     /// What is to be done once the transaction is.
@@ -156,11 +159,14 @@ impl<F: Fabric> Keyspace for Overlay<F> {
     }
 
     fn mark(&self) -> usize {
+        self.marks.borrow_mut().push(self.afterwards.borrow().len());
         self.transaction.mark()
     }
 
     fn rewind(&self, mark: usize) {
         self.transaction.rewind(mark);
+        let count = self.marks.borrow_mut().drain(mark..).next().unwrap_or_default();
+        self.afterwards.borrow_mut().truncate(count);
     }
 
     fn afterwards(&self, action: Box<dyn FnOnce()>) {

@@ -275,10 +275,13 @@ impl Session {
         } else if !command.is_some_and(multi::is_run_at_once)
             && multi::keep(command, arguments, &mut self.state, reply)
         {
+            let by = &self.state.client.address;
+            guard::show(command, arguments, self.state.database, by, place);
             self.next += 1;
             Flow::More
         } else {
-            guard::show(command, arguments, &self.state, place);
+            let by = &self.state.client.address;
+            guard::show(command, arguments, self.state.database, by, place);
             Box::pin(self.run(keyspace, place, input, reply, 1)).await
         };
         if is_silent && !command.is_some_and(Command::speaks_always) {

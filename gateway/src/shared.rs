@@ -170,9 +170,14 @@ impl Shared {
         self.watch(MONITORED, !monitors.is_empty());
     }
 
+    /// Is there a client of MONITOR?
+    pub(crate) fn is_monitored(&self) -> bool {
+        self.watch.load(Ordering::Relaxed) & MONITORED != 0
+    }
+
     /// Shows a command to all clients of MONITOR.
     pub(crate) fn show(&self, line: impl FnOnce() -> Vec<u8>) {
-        if self.watch.load(Ordering::Relaxed) & MONITORED == 0 {
+        if !self.is_monitored() {
             return;
         }
         let line: Arc<[u8]> = line().into();

@@ -8,6 +8,7 @@ use std::io::Write as _;
 use super::multi::Multi;
 use super::table::{self, COMMANDS, Command};
 use super::{CommandId, Local, Run};
+use crate::keyspace::Keyspace;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::{Place, State};
@@ -90,7 +91,8 @@ pub(crate) fn refuse(refusal: Refusal, reply: &mut Reply) {
 pub(crate) fn show(
     command: Option<&Command>,
     arguments: Arguments<'_>,
-    state: &State,
+    database: u8,
+    by: &dyn std::fmt::Display,
     place: &Place,
 ) {
     // Who administers the server does not want passwords in a log.
@@ -98,29 +100,45 @@ pub(crate) fn show(
     if !command.takes(arguments.len()) {
         return;
     }
-    place.shared.show(|| {
-        let now_us = unix_us();
-        let mut line = Vec::new();
-        let _ = write!(
-            line,
-            "{}.{:06} [{} {}]",
-            now_us / 1_000_000,
-            now_us % 1_000_000,
-            state.database,
-            state.client.address
-        );
-        let is_secret = secrets(command, arguments);
-        for (index, argument) in arguments.from(0).enumerate() {
-            line.extend_from_slice(b" \"");
-            if is_secret(index) {
-                line.extend_from_slice(b"(redacted)");
-            } else {
-                quote(argument, &mut line);
-            }
-            line.push(b'"');
+    place.shared.show(|| line_of(command, arguments, database, by));
+}
+
+/// What MONITOR shows of a command.
+fn line_of(
+    command: &Command,
+    arguments: Arguments<'_>,
+    database: u8,
+    by: &dyn std::fmt::Display,
+) -> Vec<u8> {
+    let now_us = unix_us();
+    let mut line = Vec::new();
+    let _ = write!(line, "{}.{:06} [{database} {by}]", now_us / 1_000_000, now_us % 1_000_000,);
+    let is_secret = secrets(command, arguments);
+    for (index, argument) in arguments.from(0).enumerate() {
+        line.extend_from_slice(b" \"");
+        if is_secret(index) {
+            line.extend_from_slice(b"(redacted)");
+        } else {
+            quote(argument, &mut line);
         }
-        line
-    });
+        line.push(b'"');
+    }
+    line
+}
+
+/// Shows a script's command once it is certain that the script is not run again.
+pub(crate) fn show_later<K: Keyspace>(
+    command: &Command,
+    arguments: Arguments<'_>,
+    database: u8,
+    place: &Place,
+    keyspace: &K,
+) {
+    if place.shared.is_monitored() && !command.is_administrative() {
+        let line = line_of(command, arguments, database, &"lua");
+        let shared = place.shared.clone();
+        keyspace.afterwards(Box::new(move || shared.show(|| line)));
+    }
 }
 
 /// Which arguments are for nobody's eyes.

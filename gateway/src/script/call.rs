@@ -141,12 +141,13 @@ impl<'a, K: Keyspace> Calls<'a, K> {
             return reply.into_bytes();
         };
         let command = guard::resolved(id, arguments);
+        let Run { keyspace, place, client, .. } = *self.run;
+        guard::show_later(command, arguments, self.database.get(), place, keyspace);
         if let Some(refusal) = self.refusal(command, arguments) {
             reply.error(refusal);
         } else if let Ran::Local(local) = command.run {
             self.local(local, arguments, &mut reply);
         } else {
-            let Run { keyspace, place, client, .. } = *self.run;
             let mut database = self.database.get();
             run_kept(keyspace, place, client, kept, &mut database, &mut reply).await;
         }

@@ -28,7 +28,7 @@ const COMPILED_MAX: usize = 4096;
 const AT_ONCE_MAX: Duration = Duration::from_millis(20);
 /// What ends a run that has to begin anew.
 pub(super) const GIVEN_UP: &str = "the script is run again";
-const KILLED: &str = "Script killed by user with SCRIPT KILL...";
+const KILLED: &str = "Script killed by user with SCRIPT KILL.";
 
 /// What a script may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -223,8 +223,8 @@ pub(super) fn ended(
         Ok((Way::TooSlow, _)) => return Ended::TooSlow,
         Ok((Way::Done, result)) => value::write(&result, &mut reply, 0),
         Ok((Way::Failed, failure)) => fail(&failure, script, &mut reply),
-        Ok((Way::Killed, failure)) => {
-            fail(&failure, script, &mut reply);
+        Ok((Way::Killed, _)) => {
+            reply.error_fmt(format_args!("ERR {KILLED}"));
             return Ended::Killed(reply);
         }
         Err(error) => {
@@ -312,11 +312,11 @@ impl World {
         if limits.too_slow.get() {
             return Ok((Way::TooSlow, Value::Nil));
         }
-        let way = |done| match done {
-            _ if limits.killed.get() => Way::Killed,
-            true => Way::Done,
-            false => Way::Failed,
-        };
+        if limits.killed.get() {
+            // Nothing that the script does counts after that, nor what it returns.
+            return Ok((Way::Killed, Value::Nil));
+        }
+        let way = |done| if done { Way::Done } else { Way::Failed };
         result.map(|(done, value)| (way(done), value))
     }
 }
