@@ -49,10 +49,10 @@ impl<F: Fabric> Keyspace for Overlay<F> {
         for (number, key) in keys.iter().enumerate() {
             let goes_on = match failed {
                 Some(error) => each(number, Err(error)),
-                None => match self.transaction.read(*key, |entry| each(number, Ok(entry))).await {
-                    Ok(goes_on) => goes_on,
-                    Err(_) => false,
-                },
+                None => {
+                    let read = self.transaction.read(*key, |entry| each(number, Ok(entry)));
+                    read.await.unwrap_or(false)
+                }
             };
             if !goes_on {
                 break;

@@ -42,7 +42,7 @@ pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
 fn packed(value: &Value, depth: usize) -> mlua::Result<Packed> {
     Ok(match value {
         Value::Boolean(value) => Packed::Boolean(*value),
-        Value::Integer(number) => Packed::from(*number as i64),
+        Value::Integer(number) => Packed::from(*number),
         Value::Number(number) if number.fract() == 0.0 && number.abs() < 9e18 => {
             Packed::from(*number as i64)
         }
@@ -62,7 +62,7 @@ fn packed(value: &Value, depth: usize) -> mlua::Result<Packed> {
             let pairs: Vec<(Value, Value)> = table.pairs().collect::<mlua::Result<_>>()?;
             let length = pairs.len();
             let is_array = pairs.iter().all(|(place, _)| match place {
-                Value::Integer(place) => (1..=length as i64).contains(&(*place as i64)),
+                Value::Integer(place) => (1..=length as i64).contains(place),
                 Value::Number(place) => {
                     place.fract() == 0.0 && (1.0..=length as f64).contains(place)
                 }

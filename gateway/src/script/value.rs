@@ -103,7 +103,7 @@ pub(super) fn write(value: &Value, reply: &mut Reply, depth: usize) {
         return reply.error("ERR reached lua stack limit");
     }
     match value {
-        Value::Integer(number) => reply.integer(*number as i64),
+        Value::Integer(number) => reply.integer(*number),
         Value::Number(number) => reply.integer(*number as i64),
         Value::String(text) => reply.bulk(&text.as_bytes()),
         Value::Boolean(true) if reply.is_resp3() => reply.boolean(true),

@@ -39,10 +39,13 @@ pub fn check(scenario: Scenario, policy: Policy, search: Search, threads: usize)
     explore(model, symmetry, search, threads, |path| trace(path, scenario))
 }
 
+/// Turns a state into the one that stands for all that are like it.
+pub type Symmetry<S> = fn(&S) -> S;
+
 /// Checks every schedule of a model; `trace` tells of a path what happened on it.
 pub fn explore<M>(
     model: M,
-    symmetry: Option<fn(&M::State) -> M::State>,
+    symmetry: Option<Symmetry<M::State>>,
     search: Search,
     threads: usize,
     trace: impl Fn(Vec<(M::State, Option<M::Action>)>) -> String,

@@ -157,8 +157,8 @@ impl Transactions {
     /// values now and those that copies have replaced.
     pub(super) fn free_replaced(&self, state: &mut State, client: usize) {
         let Client { decision, placed, intents, .. } = state.clients[client];
-        for key in 0..intents.len() {
-            let Some(intent) = intents[key] else { continue };
+        for (key, intent) in intents.into_iter().enumerate() {
+            let Some(intent) = intent else { continue };
             let Some(Kind::Intent { old, action, .. }) = self.object(state, client, intent) else {
                 return;
             };
