@@ -156,8 +156,9 @@ fn a_script_that_takes_long_keeps_nobody_waiting_and_leaves_nothing_when_killed(
     client.send(&common::encode(&["EVAL", endless, "0"]));
     assert_eq!(other.ask("SET a 1"), "+OK\\r\\n");
     assert_eq!(other.ask("EXISTS k"), ":0\\r\\n");
-    // It has begun, since both are of one worker.
-    assert_eq!(other.ask("SCRIPT KILL"), "+OK\\r\\n");
+    // It has not begun yet, perhaps, or moves to its own thread.
+    let kill = |_| other.ask("SCRIPT KILL") == "+OK\\r\\n";
+    assert!((0..100_000).any(kill), "it was never found running");
     let reply = String::from_utf8(client.reply()).unwrap();
     assert!(reply.contains("Script killed by user with SCRIPT KILL"), "{reply}");
     assert_eq!(client.ask("EXISTS k"), ":0\\r\\n");

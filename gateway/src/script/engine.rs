@@ -290,13 +290,6 @@ impl World {
         raw: &dyn Fn(&Lua, &MultiValue) -> mlua::Result<Value>,
         set_resp3: &dyn Fn(bool),
     ) -> mlua::Result<(Way, Value)> {
-        let limits = &self.limits;
-        limits.given_up.set(false);
-        limits.too_slow.set(false);
-        limits.killed.set(false);
-        if limits.ending.replace(false) {
-            watch(&self.lua, limits, INSTRUCTIONS_PER_LOOK)?;
-        }
         let result = self.lua.scope(|scope| {
             let raw = |lua: &Lua, words: MultiValue| raw(lua, &words);
             self.host.raw_set("raw", scope.create_function(raw)?)?;
@@ -309,10 +302,17 @@ impl World {
         });
         self.host.raw_set("raw", Value::Nil)?;
         self.host.raw_set("setresp", Value::Nil)?;
-        if limits.too_slow.get() {
+        let limits = &self.limits;
+        let (too_slow, killed) = (limits.too_slow.take(), limits.killed.take());
+        limits.given_up.set(false);
+        limits.until.set(None);
+        if limits.ending.take() {
+            watch(&self.lua, limits, INSTRUCTIONS_PER_LOOK)?;
+        }
+        if too_slow {
             return Ok((Way::TooSlow, Value::Nil));
         }
-        if limits.killed.get() {
+        if killed {
             // Nothing that the script does counts after that, nor what it returns.
             return Ok((Way::Killed, Value::Nil));
         }

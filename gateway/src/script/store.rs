@@ -49,14 +49,14 @@ impl Scripts {
 
     /// A script has begun.
     pub(crate) fn begin(&self) {
-        if self.running.fetch_add(1, Relaxed) == 0 {
-            self.killed.store(false, Relaxed);
-        }
+        self.running.fetch_add(1, Relaxed);
     }
 
     /// A script has ended.
     pub(crate) fn end(&self) {
-        self.running.fetch_sub(1, Relaxed);
+        if self.running.fetch_sub(1, Relaxed) == 1 {
+            self.killed.store(false, Relaxed);
+        }
     }
 
     /// Ends the scripts that run; false if there are none.
