@@ -20,7 +20,8 @@
 //! Visited states are kept as 64-bit fingerprints, so a run of n states misses
 //! one with a probability of about n^2 / 2^65.
 //!
-//! Read `writer` first, then `loser` and `single`.
+//! Read `writer` first, then `loser` and `single`. Transactions over several keys
+//! have a model of their own, in `transaction`.
 
 mod checked;
 pub mod history;
