@@ -24,6 +24,7 @@ use fusee_fabric::{Batch, Fabric};
 use fusee_layout::{Address, KeyHash, Opcode, Slot};
 use futures_util::future::join_all;
 use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// Times that a transaction runs again before it gives up. Each time another one
@@ -41,6 +42,8 @@ const OPEN: [u8; 8] = [0; 8];
 pub struct Transaction<F, E> {
     store: Rc<Store<F, E>>,
     members: RefCell<Vec<Member>>,
+    /// Their numbers by the hash of the key; of keys with one hash the last.
+    numbers: RefCell<HashMap<u64, usize>>,
     /// What had been written at some moments.
     marks: RefCell<Vec<Vec<Option<Option<Value>>>>>,
     /// Do its rounds go one after another, in an order that all keep?
@@ -146,8 +149,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
 
     fn transaction(self: &Rc<Self>, in_order: bool) -> Transaction<F, E> {
         let epoch = self.epochs.pin_until();
-        let (store, members, marks) = (self.clone(), RefCell::default(), RefCell::default());
-        Transaction { store, members, marks, in_order, epoch }
+        let (members, numbers, marks) = Default::default();
+        Transaction { store: self.clone(), members, numbers, marks, in_order, epoch }
     }
 }
 
@@ -223,21 +226,32 @@ impl<F: Fabric, E: Env> Transaction<F, E> {
     /// If one of them cannot be read.
     pub async fn look_at(&self, keys: &[Key<'_>]) -> Result<(), Error> {
         let mut unknown: Vec<(KeyHash, Key<'_>)> = Vec::with_capacity(keys.len());
+        let mut seen = HashSet::with_capacity(keys.len());
         for &key in keys {
             let hash = self.store.hash(key);
-            if self.find(key, hash).is_none() && !unknown.contains(&(hash, key)) {
+            if self.find(key, hash).is_none() && seen.insert((key.database, key.name)) {
                 unknown.push((hash, key));
             }
         }
         let loaded = join_all(unknown.iter().map(|&(hash, key)| self.load(key, hash))).await;
         for member in loaded {
-            self.members.borrow_mut().push(member?);
+            self.add(member?);
         }
         Ok(())
     }
 
     fn find(&self, key: Key<'_>, hash: KeyHash) -> Option<usize> {
-        self.members.borrow().iter().position(|member| member.hash == hash && member.key() == key)
+        let number = *self.numbers.borrow().get(&hash.word())?;
+        let members = self.members.borrow();
+        let is_it = |member: &Member| member.hash == hash && member.key() == key;
+        if is_it(&members[number]) { Some(number) } else { members.iter().position(is_it) }
+    }
+
+    fn add(&self, member: Member) -> usize {
+        let mut members = self.members.borrow_mut();
+        self.numbers.borrow_mut().insert(member.hash.word(), members.len());
+        members.push(member);
+        members.len() - 1
     }
 
     async fn member(&self, key: Key<'_>) -> Result<usize, Error> {
@@ -246,9 +260,7 @@ impl<F: Fabric, E: Env> Transaction<F, E> {
             return Ok(number);
         }
         let member = self.load(key, hash).await?;
-        let mut members = self.members.borrow_mut();
-        members.push(member);
-        Ok(members.len() - 1)
+        Ok(self.add(member))
     }
 
     /// Has it looked at all of these keys?
