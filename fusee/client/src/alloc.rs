@@ -45,14 +45,7 @@ struct List {
     with_free: BTreeSet<(Address, u32)>,
     /// The one of them that is being used up.
     current: Option<(Address, u32)>,
-    /// Objects that came back a moment ago, the last one on top; some may have
-    /// been handed out or gone with their block since.
-    warm: Vec<ObjectRef>,
 }
-
-/// Objects of a class that are remembered as warm: what a busy client frees
-/// within a grace period, and about what a processor's cache holds.
-const WARM_MAX: usize = 8192;
 
 /// What an own object is, for audits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,35 +116,7 @@ impl Allocator {
         block.layout.object(block.address, object.number)
     }
 
-    /// Chooses the object to be handed out after the next.
     fn take_next(&mut self, class: Class) -> Option<ObjectRef> {
-        self.take_warm(class).or_else(|| self.take_lowest(class))
-    }
-
-    /// An object that was used a moment ago, so that it and what is known of it are
-    /// in the processor's cache, out of a block that is not about to run empty.
-    fn take_warm(&mut self, class: Class) -> Option<ObjectRef> {
-        let list = &mut self.lists[class.index()];
-        while let Some(object) = list.warm.pop() {
-            let Some(block) = self.blocks.get_mut(object.block as usize).and_then(Option::as_mut)
-            else {
-                continue;
-            };
-            if block.layout.class != class || !block.is_dense() || !block.is_free(object.number) {
-                continue;
-            }
-            block.take(object.number);
-            if block.free_count() == 0 {
-                let entry = (block.address, object.block);
-                list.with_free.remove(&entry);
-                list.current = list.current.filter(|&current| current != entry);
-            }
-            return Some(object);
-        }
-        None
-    }
-
-    fn take_lowest(&mut self, class: Class) -> Option<ObjectRef> {
         let list = &mut self.lists[class.index()];
         let (address, index) = match list.current {
             Some(current) => current,
@@ -231,14 +196,7 @@ impl Allocator {
         let block = self.block_mut(object);
         block.leave_grace(object.number);
         let (class, address) = (block.layout.class, block.address);
-        let (dense, first) = (block.is_dense(), block.free_count() == 1);
-        let list = &mut self.lists[class.index()];
-        if first {
-            list.with_free.insert((address, object.block));
-        }
-        if dense && list.warm.len() < WARM_MAX {
-            list.warm.push(object);
-        }
+        self.lists[class.index()].with_free.insert((address, object.block));
     }
 
     /// Notes whether an object in use will end some day.

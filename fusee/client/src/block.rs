@@ -28,9 +28,6 @@ pub(crate) fn room(objects: u32, used: u32, unused: u32) -> Room {
 
 /// With one object in so many freed, a block is worth the READ of all of it.
 const ROOM_SHARE: u32 = 8;
-/// A block with at most one object in so many free stays as it is; the objects of
-/// others move to lower blocks with time.
-const DENSE_SHARE: u32 = 8;
 /// Objects that are looked at together.
 const STRIDE: usize = 64;
 const TAG_SHIFT: u32 = 6;
@@ -132,16 +129,6 @@ impl Block {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.free_count == self.layout.objects
-    }
-
-    /// Is so little of it free that it will not run empty soon?
-    pub(crate) fn is_dense(&self) -> bool {
-        self.free_count <= self.layout.objects / DENSE_SHARE
-    }
-
-    /// May this object be handed out? Not if it is the head of its class's list.
-    pub(crate) fn is_free(&self, number: u32) -> bool {
-        self.free.get(number as usize / 64).is_some_and(|bits| bits & 1 << (number % 64) != 0)
     }
 
     /// The first object that may be handed out.
