@@ -410,7 +410,10 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 }
             },
             Err(error) => {
-                self.give_up(&error, &written.draft);
+                // After a failed node it may be visible: its recovery frees it.
+                if !matches!(error, Error::NodeDown { .. }) {
+                    self.take_back(&written);
+                }
                 Err(error)
             }
         }

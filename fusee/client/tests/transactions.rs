@@ -5,6 +5,8 @@ mod common;
 use common::{TestStore, get, key, pool, run, store};
 use fusee::{Error, Kind, Transaction};
 use fusee_fabric::ShmFabric;
+use fusee_layout::PoolParams;
+use mnd::EmbeddedPool;
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -87,6 +89,44 @@ fn nothing_is_written_when_it_fails() {
             .await;
         assert_eq!(failed, Err(Error::Full));
         assert_eq!((get(&store, b"a").await, get(&store, b"b").await), (None, None));
+    });
+}
+
+#[test]
+fn a_large_value_for_which_the_index_has_no_slot_leaves_nothing() {
+    run(async {
+        let mut params = PoolParams::for_memory(SMALL, 1, 1, 7).unwrap();
+        (params.groups, params.subtables) = (2, 1);
+        let pool = EmbeddedPool::create(params).unwrap();
+        let store = Rc::new(store(&pool).await);
+        for number in 0..500 {
+            let name = format!("taken{number}");
+            let _ = store.set(key(name.as_bytes()), b"1", None).await;
+        }
+        let before = bytes_in_use(&store).await;
+        let mut refused = 0;
+        for number in 0..20 {
+            let name = format!("large{number}");
+            let write = async |t: &Running| {
+                t.set(key(name.as_bytes()), &[1; 700_000], Kind::String, None).await
+            };
+            let alone = store.transact(write).await;
+            let together = store.transact(async |t| {
+                t.delete(key(b"taken1")).await?;
+                write(t).await?;
+                t.set(key(b"taken1"), b"1", Kind::String, None).await
+            });
+            for result in [alone, together.await] {
+                if result.is_ok() {
+                    store.delete(key(name.as_bytes())).await.unwrap();
+                } else {
+                    assert_eq!(result, Err(Error::IndexFull));
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 0, "the index has room for all");
+        assert_eq!(bytes_in_use(&store).await, before);
     });
 }
 
