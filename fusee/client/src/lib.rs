@@ -11,6 +11,7 @@ mod alloc;
 mod block;
 mod cache;
 mod chunk;
+mod commit;
 mod draft;
 mod entry;
 mod env;
