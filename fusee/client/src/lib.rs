@@ -17,6 +17,7 @@ mod entry;
 mod env;
 mod epoch;
 mod error;
+mod free;
 mod head;
 mod help;
 mod index;

@@ -1,8 +1,7 @@
-//! Freeing and reclaiming memory, off the critical path.
+//! Reclaiming memory that was freed (`free.rs`), off the critical path.
 //!
-//! A freed object is noted; batches of notes become WRITEs of the free map at
-//! all replicas, one byte per object. The block's owner, often the same client,
-//! finds the byte, lets the grace period pass (see `epoch.rs`) and hands the
+//! The block's owner, often the client that has freed the object, finds its byte
+//! in the free map, lets the grace period pass (see `epoch.rs`) and hands the
 //! object out again. Blocks without objects go back to their memory node
 //! (`adopt.rs`).
 //!
@@ -13,19 +12,16 @@
 
 use crate::alloc::{Allocator, ObjectRef};
 use crate::block::Block;
-use crate::chunk;
-use crate::draft::Draft;
 use crate::epoch::GRACE;
+use crate::free::Freed;
 use crate::store::Store;
 use crate::{Env, Error};
 use fusee_fabric::Fabric;
-use fusee_layout::{Address, Geometry, Member, NodeAddress, OPCODE_AT, Opcode, Slot, Unverified};
+use fusee_layout::{Address, Geometry, Member, NodeAddress, Slot};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Frees that one batch writes.
-const FREES_PER_BATCH: usize = 512;
 /// A tick reads some free maps, and one more for so many objects that were
 /// allocated since the last one: others free about as many as this client does.
 const MAPS_PER_TICK: u64 = 4;
@@ -37,16 +33,6 @@ const HURRY_ROUNDS: u32 = 30;
 const HURRY_US: u64 = 2000;
 /// After one hurried reclamation in vain others answer at once for so long.
 const HURRY_PAUSE_MS: u64 = 100;
-
-/// An object that is not needed any more.
-#[derive(Clone, Copy, Debug)]
-struct Freed {
-    word: Slot,
-    /// Does it list chunks, which are to be freed with it?
-    chunked: bool,
-    /// The opcode to write back without the used bit, if its write has lost.
-    lost: Option<Opcode>,
-}
 
 /// A client's quiescent counter, as it was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +60,7 @@ pub(crate) struct Retiring {
 /// What is between use and reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Reclaimer {
-    freed: VecDeque<Freed>,
+    pub(crate) freed: VecDeque<Freed>,
     /// Own objects whose grace period has not begun yet.
     unstamped: Vec<ObjectRef>,
     waiting: VecDeque<Waiting>,
@@ -126,130 +112,6 @@ impl Reclaimer {
 }
 
 impl<F: Fabric, E: Env> Store<F, E> {
-    /// Notes that an object is not needed any more. Its owner may be anyone.
-    pub(crate) fn release(&self, word: Slot, chunked: bool) {
-        let freed = Freed { word: word.alive(), chunked, lost: None };
-        self.reclaimer.borrow_mut().freed.push_back(freed);
-    }
-
-    /// Notes that an own draft has lost, without its chunks: recovery shall not
-    /// take it for a write that has to be finished.
-    pub(crate) fn release_lost(&self, draft: &Draft) {
-        let freed = Freed { word: draft.word, chunked: false, lost: Some(draft.opcode) };
-        self.reclaimer.borrow_mut().freed.push_back(freed);
-    }
-
-    /// Writes all noted frees to the free maps. 1 round trip per batch.
-    pub(crate) async fn flush_frees(&self) -> Result<(), Error> {
-        loop {
-            let many: Vec<Freed> = {
-                let freed = &mut self.reclaimer.borrow_mut().freed;
-                let many = freed.len().min(FREES_PER_BATCH);
-                freed.drain(..many).collect()
-            };
-            if many.is_empty() {
-                return Ok(());
-            }
-            let (mut roots, mut rest): (Vec<Freed>, Vec<Freed>) =
-                many.into_iter().partition(|freed| freed.chunked);
-            let written = async {
-                rest.extend(self.chunks_of(&roots).await?);
-                self.write_frees(&mut rest).await?;
-                // The roots come last: who finds one that is not freed can still
-                // free its chunks.
-                self.write_frees(&mut roots).await
-            };
-            if let Err(error) = written.await {
-                self.reclaimer.borrow_mut().freed.extend(rest.into_iter().chain(roots));
-                return Err(error);
-            }
-        }
-    }
-
-    /// Writes frees to the free maps and takes those out of `many` that were
-    /// written. 1 round trip per batch.
-    async fn write_frees(&self, many: &mut Vec<Freed>) -> Result<(), Error> {
-        let (mut kept, mut failed) = (Vec::new(), None);
-        while !many.is_empty() {
-            let some = many.len().min(FREES_PER_BATCH);
-            let mut batch = self.fabric.batch();
-            let mut ends = Vec::with_capacity(some);
-            for freed in &many[..some] {
-                self.post_free(&mut batch, freed)?;
-                ends.push(batch.len());
-            }
-            let batch = self.fabric.run(batch).await;
-            let mut tickets = batch.tickets();
-            let mut alloc = self.alloc.borrow_mut();
-            let mut reclaimer = self.reclaimer.borrow_mut();
-            let mut begin = 0;
-            for (freed, end) in many.drain(..some).zip(ends) {
-                let count = end - std::mem::replace(&mut begin, end);
-                let done = tickets.by_ref().take(count).map(|ticket| batch.done(ticket));
-                if let Some(down) = done.fold(None, |failed, done| failed.or(done.err())) {
-                    // It stays noted, for when the node or its successor is there.
-                    kept.push(freed);
-                    failed = Some(down);
-                    continue;
-                }
-                self.stats.freed.add(1);
-                // Own objects need not be found in the free map first.
-                if let Some(object) = alloc.find(freed.word.address())
-                    && alloc.enter_grace(object, freed.word.generation())
-                {
-                    reclaimer.unstamped.push(object);
-                }
-            }
-            drop((alloc, reclaimer));
-            self.fabric.recycle(batch);
-        }
-        *many = kept;
-        failed.map_or(Ok(()), |down| Err(down.into()))
-    }
-
-    /// Frees the objects of these words, which are known to be in use, to be of
-    /// their generation, and to be needed by nobody. 1 round trip per batch.
-    pub(crate) async fn free_words(&self, words: &[Slot]) -> Result<(), Error> {
-        let plain = |&word: &Slot| Freed { word: word.alive(), chunked: false, lost: None };
-        self.write_frees(&mut words.iter().map(plain).collect()).await
-    }
-
-    /// The chunks that these roots list.
-    async fn chunks_of(&self, roots: &[Freed]) -> Result<Vec<Freed>, Error> {
-        let mut listed = Vec::new();
-        for freed in roots {
-            let mut batch = self.fabric.batch();
-            let bytes = freed.word.class().bytes();
-            let ticket = batch.read(self.primary(freed.word.address()), bytes);
-            let batch = self.fabric.run(batch).await;
-            let root = Unverified::new(batch.bytes(ticket)?).verify(freed.word);
-            let root = root.ok_or(Error::Corrupt { what: "a root that was freed" })?;
-            let (_, words) =
-                chunk::parse(root.body).ok_or(Error::Corrupt { what: "a list of chunks" })?;
-            let chunk = |word| Freed { word, chunked: false, lost: None };
-            listed.extend(words.flatten().map(chunk));
-            self.fabric.recycle(batch);
-        }
-        Ok(listed)
-    }
-
-    fn post_free(&self, batch: &mut fusee_fabric::Batch, freed: &Freed) -> Result<(), Error> {
-        const CORRUPT: Error = Error::Corrupt { what: "the address of a freed object" };
-        let word = freed.word;
-        let (_, _, block) = self.geometry.block_of(word.address()).ok_or(CORRUPT)?;
-        let layout = self.geometry.layout(word.class()).ok_or(CORRUPT)?;
-        let number = layout.number(block, word.address()).ok_or(CORRUPT)?;
-        if let Some(opcode) = freed.lost {
-            for at in self.geometry.placement.locate_all(word.address()) {
-                batch.write_byte(at.plus(OPCODE_AT as u64), opcode as u8);
-            }
-        }
-        for at in self.geometry.placement.locate_all(block.plus(u64::from(number))) {
-            batch.write_byte(at, word.generation());
-        }
-        Ok(())
-    }
-
     /// One step of everything that is due: frees, the quiescent counter, grace
     /// periods, free maps, empty blocks. A handful of round trips.
     pub(crate) async fn reclaim(&self) -> Result<(), Error> {
