@@ -8,7 +8,7 @@
 
 use fusee::{Decision, Entry, Error, Key, Kind};
 
-use crate::keyspace::Keyspace;
+use crate::keyspace::{InTransaction, Keyspace};
 use crate::reply::Reply;
 use crate::request::Arguments;
 
@@ -339,13 +339,31 @@ pub(crate) async fn write<K: Keyspace>(write: Write, mut call: Call<'_, K>) {
         return write_alone(write, &mut call).await;
     }
     let Call { keyspace, command, arguments, database, reply } = call;
+    in_transaction(keyspace, reply, async |keyspace, reply| {
+        let (mark, errors) = (keyspace.mark(), reply.errors);
+        let mut call = Call { keyspace, command, arguments, database, reply };
+        write_alone(write, &mut call).await;
+        if call.reply.errors != errors {
+            // All of it or nothing, also where one key is refused.
+            keyspace.rewind(mark);
+        }
+    })
+    .await;
+}
+
+/// Runs something that replies in a transaction: what it replied to in vain is taken
+/// back.
+pub(crate) async fn in_transaction<K: Keyspace>(
+    keyspace: &K,
+    reply: &mut Reply,
+    mut run: impl AsyncFnMut(&K::Transaction, &mut Reply),
+) {
     let (mark, errors) = (reply.len(), reply.errors);
     let done = keyspace
         .transact(async |keyspace| {
             reply.truncate(mark);
             reply.errors = errors;
-            let mut call = Call { keyspace, command, arguments, database, reply };
-            write_alone(write, &mut call).await;
+            run(keyspace, reply).await;
             Ok(())
         })
         .await;

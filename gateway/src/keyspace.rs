@@ -12,7 +12,7 @@ use fusee::{Decision, Entry, Error, Key, Setting, Watched};
 #[expect(async_fn_in_trait, reason = "one thread per worker, so futures need not be Send")]
 pub trait Keyspace {
     /// The keyspace as a transaction sees it.
-    type Transaction: Keyspace;
+    type Transaction: InTransaction;
 
     /// Reads many keys at once and hands each result over, in the order of
     /// `keys`, until `each` wants no more. One round trip when all are cached,
@@ -77,43 +77,12 @@ pub trait Keyspace {
         run: impl AsyncFnMut(&Self::Transaction) -> Result<R, Error>,
     ) -> Result<R, Error>;
 
-    /// Whether what a transaction does to these keys does not have to wait.
-    fn knows(&self, keys: &[Key<'_>]) -> bool {
-        let _ = keys;
-        true
-    }
-
-    /// Looks at keys that a transaction is about to touch.
-    async fn look_at(&self, keys: &[Key<'_>]) -> Result<(), Error> {
-        let _ = keys;
-        Ok(())
-    }
-
-    /// Marks what a transaction has written so far, for [`Self::rewind`].
-    fn mark(&self) -> usize {
-        0
-    }
-
-    /// Forgets what a transaction has written since.
-    fn rewind(&self, mark: usize) {
-        let _ = mark;
-    }
-
-    /// Does something once the transaction is done, and not if it never is.
-    fn afterwards(&self, action: Box<dyn FnOnce()>) {
-        action();
-    }
-
     /// Begins to watch a key.
     async fn watch(&self, key: Key<'_>) -> Result<Watched, Error>;
 
     /// Looks at a watched key if that is due: to be called all ten milliseconds or
     /// so as long as anybody watches it.
     async fn renew(&self, watched: &Watched) -> Result<(), Error>;
-
-    /// Whether a watched key is as it was. In a transaction it then stays so until
-    /// that is done.
-    async fn is_unchanged(&self, watched: &Watched) -> Result<bool, Error>;
 
     /// Tells the store which keys the next operations are about to touch, so
     /// that it can bring their index entries into the processor's cache.
@@ -146,6 +115,30 @@ pub trait Keyspace {
     fn usage(&self) -> Usage {
         Usage::default()
     }
+}
+
+/// A keyspace as a transaction sees it: as it was at one moment, with what the
+/// transaction has written since. A transaction within another is part of it.
+#[expect(async_fn_in_trait, reason = "one thread per worker, so futures need not be Send")]
+pub trait InTransaction: Keyspace {
+    /// Whether what is done to these keys does not have to wait.
+    fn knows(&self, keys: &[Key<'_>]) -> bool;
+
+    /// Looks at keys that are about to be touched.
+    async fn look_at(&self, keys: &[Key<'_>]) -> Result<(), Error>;
+
+    /// Marks what has been written so far, for [`Self::rewind`].
+    fn mark(&self) -> usize;
+
+    /// Forgets what was written since.
+    fn rewind(&self, mark: usize);
+
+    /// Does something once the transaction is done, and not if it never is.
+    fn afterwards(&self, action: Box<dyn FnOnce()>);
+
+    /// Whether a watched key is as it was; it then stays so until the transaction
+    /// is done.
+    async fn is_unchanged(&self, watched: &Watched) -> Result<bool, Error>;
 }
 
 /// The pool's memory.

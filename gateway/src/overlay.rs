@@ -8,7 +8,7 @@ use std::time::Duration;
 use fusee::{Decision, Entry, Error, Key, Kind, Setting, Transaction, Watched};
 use fusee_fabric::Fabric;
 
-use crate::keyspace::{Keyspace, Usage};
+use crate::keyspace::{InTransaction, Keyspace, Usage};
 use crate::store::{PoolStore, TokioEnv};
 
 /// The keyspace of a transaction.
@@ -150,6 +150,38 @@ impl<F: Fabric> Keyspace for Overlay<F> {
         run(self).await
     }
 
+    async fn watch(&self, key: Key<'_>) -> Result<Watched, Error> {
+        self.store.watch(key).await
+    }
+
+    async fn renew(&self, watched: &Watched) -> Result<(), Error> {
+        self.store.renew(watched).await
+    }
+
+    fn prefetch(&self, _keys: &[Key<'_>]) {}
+
+    async fn maintain(&self) -> Duration {
+        self.store.maintain().await
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    fn scan_start(&self, random: u64) -> u64 {
+        self.store.scan_start(random)
+    }
+
+    fn round_trips(&self) -> u64 {
+        self.store.round_trips()
+    }
+
+    fn usage(&self) -> Usage {
+        self.store.usage()
+    }
+}
+
+impl<F: Fabric> InTransaction for Overlay<F> {
     fn knows(&self, keys: &[Key<'_>]) -> bool {
         self.transaction.knows(keys)
     }
@@ -173,37 +205,7 @@ impl<F: Fabric> Keyspace for Overlay<F> {
         self.afterwards.borrow_mut().push(action);
     }
 
-    async fn watch(&self, key: Key<'_>) -> Result<Watched, Error> {
-        self.store.watch(key).await
-    }
-
-    async fn renew(&self, watched: &Watched) -> Result<(), Error> {
-        self.store.renew(watched).await
-    }
-
     async fn is_unchanged(&self, watched: &Watched) -> Result<bool, Error> {
         self.transaction.is_unchanged(watched).await
-    }
-
-    fn prefetch(&self, _keys: &[Key<'_>]) {}
-
-    async fn maintain(&self) -> Duration {
-        self.store.maintain().await
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.now_ms
-    }
-
-    fn scan_start(&self, random: u64) -> u64 {
-        self.store.scan_start(random)
-    }
-
-    fn round_trips(&self) -> u64 {
-        self.store.round_trips()
-    }
-
-    fn usage(&self) -> Usage {
-        self.store.usage()
     }
 }

@@ -84,6 +84,13 @@ impl Reply {
         self.out
     }
 
+    /// Counts the errors of another reply, which becomes part of this one.
+    pub fn count_errors_of(&mut self, other: &Self) {
+        for (errors, more) in self.errors.iter_mut().zip(other.errors) {
+            *errors += more;
+        }
+    }
+
     /// How many bytes have been written; a mark for [`Self::truncate`].
     #[inline]
     pub fn len(&self) -> usize {

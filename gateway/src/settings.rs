@@ -30,6 +30,8 @@ pub(crate) struct Settings {
     slow_entries_max: AtomicUsize,
     /// Commands that take longer are events for LATENCY; 0 is none.
     latency_ms: AtomicU64,
+    /// Milliseconds after which a script is ended; 0 is never.
+    script_ms: AtomicU64,
     has_password: AtomicBool,
     protected: AtomicBool,
     /// Bytes of messages that may wait for a subscriber; 0 is any number.
@@ -63,6 +65,7 @@ impl Settings {
             slow_us: AtomicI64::new(0),
             slow_entries_max: AtomicUsize::new(0),
             latency_ms: AtomicU64::new(0),
+            script_ms: AtomicU64::new(0),
             has_password: AtomicBool::new(false),
             protected: AtomicBool::new(true),
             subscriber_bytes: AtomicUsize::new(0),
@@ -98,6 +101,7 @@ impl Settings {
             }
             "slowlog-max-len" => self.slow_entries_max.store(number() as usize, Ordering::Relaxed),
             "latency-monitor-threshold" => self.latency_ms.store(number(), Ordering::Relaxed),
+            "busy-reply-threshold" => self.script_ms.store(number(), Ordering::Relaxed),
             "requirepass" => self.has_password.store(!value.is_empty(), Ordering::Relaxed),
             "protected-mode" => self.protected.store(value == "yes", Ordering::Relaxed),
             "client-output-buffer-limit" => {
@@ -122,6 +126,10 @@ impl Settings {
 
     pub(crate) fn timeout_s(&self) -> u64 {
         self.timeout_s.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn script_ms(&self) -> u64 {
+        self.script_ms.load(Ordering::Relaxed)
     }
 
     pub(crate) fn slow_us(&self) -> i64 {

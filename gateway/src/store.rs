@@ -326,11 +326,6 @@ impl<F: Fabric> Keyspace for PoolStore<F> {
         self.store.renew(watched).await
     }
 
-    async fn is_unchanged(&self, watched: &Watched) -> Result<bool, Error> {
-        let now = self.store.watch(watched.key()).await?;
-        Ok(!watched.has_changed() && now.word() == watched.word())
-    }
-
     fn prefetch(&self, keys: &[Key<'_>]) {
         self.store.prefetch(keys);
     }

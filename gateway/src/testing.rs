@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fusee::{DATABASES, Decision, Entry, Error, Key, Kind, Watched};
 
-use crate::keyspace::{Keyspace, Usage};
+use crate::keyspace::{InTransaction, Keyspace, Usage};
 
 /// Keys are kept in so many parts, which are what a scan's cursor counts.
 const PARTS: usize = 1024;
@@ -31,6 +31,8 @@ struct Shared {
     ahead_ms: AtomicI64,
     round_trips: AtomicU64,
     versions: AtomicU64,
+    /// What there was at some moments of transactions, and how many bytes.
+    marks: Mutex<Vec<(Vec<Vec<Part>>, u64)>>,
     /// Keys that were announced.
     prefetched: AtomicU64,
     /// Writes fail as a full pool's do once values take so many bytes.
@@ -57,6 +59,7 @@ impl MemoryKeyspace {
             ahead_ms: AtomicI64::new(0),
             round_trips: AtomicU64::new(0),
             versions: AtomicU64::new(0),
+            marks: Mutex::default(),
             prefetched: AtomicU64::new(0),
             bytes_max,
             bytes: AtomicU64::new(0),
@@ -75,6 +78,10 @@ impl MemoryKeyspace {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Vec<Part>>> {
         self.0.databases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, mark: usize) {
+        self.0.marks.lock().unwrap_or_else(PoisonError::into_inner).truncate(mark);
     }
 
     fn next_version(&self) -> u64 {
@@ -125,16 +132,16 @@ impl Keyspace for MemoryKeyspace {
         mut run: impl AsyncFnMut(&Self) -> Result<R, Error>,
     ) -> Result<R, Error> {
         // The first run is thrown away, as another client's write would have it.
-        let before = self.lock().clone();
-        let bytes = self.0.bytes.load(Ordering::Relaxed);
-        run(self).await?;
-        self.lock().clone_from(&before);
-        self.0.bytes.store(bytes, Ordering::Relaxed);
+        let mark = self.mark();
+        let thrown_away = run(self).await;
+        self.rewind(mark);
+        thrown_away?;
+        let mark = self.mark();
         let result = run(self).await;
         if result.is_err() {
-            *self.lock() = before;
-            self.0.bytes.store(bytes, Ordering::Relaxed);
+            self.rewind(mark);
         }
+        self.forget(mark);
         result
     }
 
@@ -144,10 +151,6 @@ impl Keyspace for MemoryKeyspace {
 
     async fn renew(&self, _watched: &Watched) -> Result<(), Error> {
         Ok(())
-    }
-
-    async fn is_unchanged(&self, watched: &Watched) -> Result<bool, Error> {
-        Ok(self.version(watched.key()) == watched.word())
     }
 
     async fn read(
@@ -303,5 +306,38 @@ impl Keyspace for MemoryKeyspace {
 
     fn usage(&self) -> Usage {
         Usage { used_bytes: self.0.bytes.load(Ordering::Relaxed), capacity_bytes: 0 }
+    }
+}
+
+impl InTransaction for MemoryKeyspace {
+    fn knows(&self, _keys: &[Key<'_>]) -> bool {
+        true
+    }
+
+    async fn look_at(&self, _keys: &[Key<'_>]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Nothing comes between, so nothing has to be forgotten but what fails.
+    fn mark(&self) -> usize {
+        let mut marks = self.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        marks.push((self.lock().clone(), self.0.bytes.load(Ordering::Relaxed)));
+        marks.len() - 1
+    }
+
+    fn rewind(&self, mark: usize) {
+        let mut marks = self.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((databases, bytes)) = marks.drain(mark..).next() {
+            *self.lock() = databases;
+            self.0.bytes.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn afterwards(&self, action: Box<dyn FnOnce()>) {
+        action();
+    }
+
+    async fn is_unchanged(&self, watched: &Watched) -> Result<bool, Error> {
+        Ok(self.version(watched.key()) == watched.word())
     }
 }

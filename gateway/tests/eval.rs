@@ -3,6 +3,8 @@
 mod common;
 
 use common::{Client, Gateway, config};
+use gateway::config::Config;
+use gateway::testing::MemoryKeyspace;
 
 /// A gateway on keys of its own, and one on a store.
 fn gateways() -> [Gateway; 2] {
@@ -101,6 +103,9 @@ fn a_script_that_fails_says_where_and_how() {
             eval(&mut client, &["return 1", "2", "a"])
                 .starts_with("-ERR Number of keys can't be greater")
         );
+        // As in Redis, what it wrote before it failed stays.
+        assert!(eval(&mut client, &["redis.call('set','w',1) error('x')", "0"]).starts_with('-'));
+        assert_eq!(client.ask("GET w"), "$1\\r\\n1\\r\\n");
         let line = eval(&mut client, &["local a = 1\nredis.call('nope')", "0"]);
         assert!(line.ends_with(", on @user_script:2.|"), "{line}");
     }
@@ -108,7 +113,10 @@ fn a_script_that_fails_says_where_and_how() {
 
 #[test]
 fn a_known_script_is_run_by_its_name() {
-    for gateway in gateways() {
+    let config = Config { workers: 2, ..config() };
+    for gateway in
+        [Gateway::with(&config, MemoryKeyspace::default()), Gateway::over_the_store(&config)]
+    {
         let mut client = gateway.client();
         let sha = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
         let unknown = "-NOSCRIPT No matching script. Please use EVAL.\\r\\n";
@@ -118,7 +126,7 @@ fn a_known_script_is_run_by_its_name() {
             format!("$40\r\n{sha}\r\n").as_bytes()
         );
         // Also another worker's client finds it.
-        for _ in 0..8 {
+        for _ in 0..24 {
             let mut other = gateway.client();
             assert_eq!(other.ask(&format!("EVALSHA {} 0", sha.to_uppercase())), ":1\\r\\n");
         }
@@ -162,6 +170,12 @@ fn a_script_that_takes_long_keeps_nobody_waiting_and_leaves_nothing_when_killed(
     let reply = String::from_utf8(client.reply()).unwrap();
     assert!(reply.contains("Script killed by user with SCRIPT KILL"), "{reply}");
     assert_eq!(client.ask("EXISTS k"), ":0\\r\\n");
+    // As long as it runs, no memory is used again, so there is a limit.
+    assert_eq!(other.ask("CONFIG SET busy-reply-threshold 100"), "+OK\\r\\n");
+    let reply = eval(&mut client, &[endless, "0"]);
+    assert!(reply.starts_with("-ERR the script was ended after 100 ms"), "{reply}");
+    assert_eq!(client.ask("EXISTS k"), ":0\\r\\n");
+    assert_eq!(other.ask("CONFIG SET busy-reply-threshold 0"), "+OK\\r\\n");
     // One that ends has its commands done, however long it took.
     let long = "for n = 1, 40 do for m = 1, 100000 do end redis.call('incr', KEYS[1]) end return 1";
     assert_eq!(eval(&mut client, &[long, "1", "n"]), ":1|");

@@ -131,6 +131,25 @@ fn a_watched_key_that_changes_keeps_all_from_running() {
 }
 
 #[test]
+fn a_key_that_is_refused_keeps_the_others_from_being_written() {
+    let gateway = Gateway::over_the_store(&config());
+    let mut client = gateway.client();
+    let long = "k".repeat(8 << 20);
+    for words in [["MSET", "a", "1", &long, "2"], ["MSETNX", "a", "1", &long, "2"]] {
+        let reply = client.call(&words);
+        assert!(reply.starts_with(b"-ERR"), "{}", reply.escape_ascii());
+        assert_eq!(client.ask("EXISTS a"), ":0\\r\\n");
+    }
+    // One that fails in the middle takes back what it has done, and no more.
+    assert_eq!(client.ask("MULTI"), "+OK\\r\\n");
+    assert_eq!(client.ask("SET b 1"), "+QUEUED\\r\\n");
+    let _ = client.call(&["MSET", "a", "1", &long, "2"]);
+    let reply = client.ask("EXEC");
+    assert!(reply.starts_with("*2\\r\\n+OK\\r\\n-ERR"), "{reply}");
+    assert_eq!(client.ask("MGET a b"), "*2\\r\\n$-1\\r\\n$1\\r\\n1\\r\\n");
+}
+
+#[test]
 fn commands_of_several_keys_do_all_or_nothing() {
     for gateway in gateways() {
         let mut client = gateway.client();

@@ -143,13 +143,22 @@ fn select(state: &mut State, arguments: Arguments<'_>, reply: &mut Reply) {
             i32::MIN,
             i32::MAX
         )),
-        Some(index) if (0..i64::from(DATABASES)).contains(&index) => {
-            state.database = index as u8;
-            tell(state);
-            reply.ok();
-        }
-        Some(_) => reply.error("ERR DB index is out of range"),
+        Some(_) => match database_of(arguments.get(1)) {
+            Some(database) => {
+                state.database = database;
+                tell(state);
+                reply.ok();
+            }
+            None => reply.error(NO_DATABASE),
+        },
     }
+}
+
+pub(crate) const NO_DATABASE: &str = "ERR DB index is out of range";
+
+/// The database of this number, if there is one.
+pub(crate) fn database_of(number: &[u8]) -> Option<u8> {
+    integer(number).and_then(|n| u8::try_from(n).ok()).filter(|number| *number < DATABASES)
 }
 
 /// AUTH [user] password. There is one user.

@@ -7,7 +7,7 @@ use fusee::Key;
 use super::multi::run_kept;
 use super::{NOT_INTEGER, integer, is, refuse};
 use crate::client::Client;
-use crate::keyspace::Keyspace;
+use crate::keyspace::InTransaction;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::script::{Outcome, Permission, Run, Script, parse_sha, sha_of, slow};
@@ -29,7 +29,7 @@ pub enum Eval {
 
 /// EVAL script numkeys [key ...] [argument ...], and its relatives, on the keyspace
 /// of a transaction.
-pub(crate) async fn eval<K: Keyspace>(
+pub(crate) async fn eval<K: InTransaction>(
     eval: Eval,
     keyspace: &K,
     place: &Place,
@@ -103,9 +103,7 @@ pub(crate) async fn eval<K: Keyspace>(
 }
 
 fn finish(result: Reply, reply: &mut Reply) {
-    for (errors, more) in reply.errors.iter_mut().zip(result.errors) {
-        *errors += more;
-    }
+    reply.count_errors_of(&result);
     reply.raw(&result.into_bytes());
 }
 

@@ -8,7 +8,7 @@ use std::io::Write as _;
 use super::multi::Multi;
 use super::table::{self, COMMANDS, Command};
 use super::{CommandId, Local, Run};
-use crate::keyspace::Keyspace;
+use crate::keyspace::InTransaction;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::{Place, State};
@@ -127,7 +127,7 @@ fn line_of(
 }
 
 /// Shows a script's command once it is certain that the script is not run again.
-pub(crate) fn show_later<K: Keyspace>(
+pub(crate) fn show_later<K: InTransaction>(
     command: &Command,
     arguments: Arguments<'_>,
     database: u8,

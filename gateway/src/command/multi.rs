@@ -9,13 +9,14 @@ use std::io::Write as _;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use fusee::{DATABASES, Error, Key, Watched};
+use fusee::{Error, Key, Watched};
 
+use super::connection::database_of;
 use super::read::{Answers, Source, gather};
 use super::table::{self, Command};
-use super::{Call, Local, Run, eval, guard, integer, key, refuse, write};
+use super::{Call, Local, Run, eval, guard, in_transaction, key, refuse, write};
 use crate::client::Client;
-use crate::keyspace::Keyspace;
+use crate::keyspace::{InTransaction, Keyspace};
 use crate::reply::Reply;
 use crate::request::{Arguments, Frame, Limits, Next, Requests};
 use crate::session::{Flow, Place, State};
@@ -31,6 +32,10 @@ pub enum Multi {
     Unwatch,
 }
 
+/// Bytes of requests that are kept at most: what Redis lets a client's requests
+/// take (client-query-buffer-limit), and below what a request's places can tell.
+const KEPT_BYTES_MAX: usize = 1 << 30;
+
 /// Requests that are kept until they run.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -43,8 +48,17 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Keeps a request.
-    pub(crate) fn push<'a>(&mut self, arguments: impl ExactSizeIterator<Item = &'a [u8]>) {
+    /// Keeps a request; false if there is no room for it.
+    pub(crate) fn push<'a>(
+        &mut self,
+        arguments: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+    ) -> bool {
+        let bytes: usize = arguments.clone().map(|argument| argument.len() + HEADER_BYTES).sum();
+        if !has_room(self.bytes.len(), bytes) {
+            // None of them runs, so they need not be kept any longer.
+            *self = Self { is_broken: true, ..Self::default() };
+            return false;
+        }
         let _ = write!(self.bytes, "*{}\r\n", arguments.len());
         for argument in arguments {
             let _ = write!(self.bytes, "${}\r\n", argument.len());
@@ -56,6 +70,7 @@ impl Queue {
             // What was parsed once is parsed again.
             Ok(Next::Incomplete) | Err(_) => self.is_broken = true,
         }
+        true
     }
 
     fn arguments(&self, frame: Frame) -> Arguments<'_> {
@@ -67,6 +82,13 @@ impl Queue {
         let frame = self.frames.last().filter(|_| !self.is_broken)?;
         Some(Kept::new(&self.requests, &self.bytes, *frame))
     }
+}
+
+/// More than what stands before and behind an argument.
+const HEADER_BYTES: usize = 24;
+
+fn has_room(kept: usize, more: usize) -> bool {
+    kept.saturating_add(more) <= KEPT_BYTES_MAX
 }
 
 /// A request that is kept.
@@ -117,8 +139,11 @@ pub(crate) fn keep(
         return true;
     }
     queue.writes |= command.is_write() || command.publishes();
-    queue.push(arguments.from(0));
-    reply.simple("QUEUED");
+    if queue.push(arguments.from(0)) {
+        reply.simple("QUEUED");
+    } else {
+        reply.error("ERR the transaction is too large: send EXEC after at most 1 GB of commands");
+    }
     true
 }
 
@@ -226,7 +251,10 @@ async fn exec<K: Keyspace>(
     Flow::More
 }
 
-async fn are_unchanged<K: Keyspace>(keyspace: &K, watched: &[Rc<Watched>]) -> Result<bool, Error> {
+async fn are_unchanged<K: InTransaction>(
+    keyspace: &K,
+    watched: &[Rc<Watched>],
+) -> Result<bool, Error> {
     for watched in watched {
         if !keyspace.is_unchanged(watched).await? {
             return Ok(false);
@@ -255,9 +283,7 @@ fn tell(
     state: &mut State,
     reply: &mut Reply,
 ) -> Flow {
-    for (errors, more) in reply.errors.iter_mut().zip(replies.all.errors) {
-        *errors += more;
-    }
+    reply.count_errors_of(&replies.all);
     let bytes = replies.all.into_bytes();
     let mut begin = 0;
     let mut flow = Flow::More;
@@ -287,27 +313,17 @@ pub(crate) async fn run_alone<K: Keyspace>(
     kept: Kept<'_>,
     reply: &mut Reply,
 ) {
-    let (mark, errors) = (reply.len(), reply.errors);
-    let done = keyspace
-        .transact(async |keyspace| {
-            reply.truncate(mark);
-            reply.errors = errors;
-            let mut database = state.database;
-            run_kept(keyspace, place, &state.client, kept, &mut database, reply).await;
-            Ok(())
-        })
-        .await;
-    if let Err(error) = done {
-        reply.truncate(mark);
-        reply.errors = errors;
-        refuse(reply, error);
-    }
+    in_transaction(keyspace, reply, async |keyspace, reply| {
+        let mut database = state.database;
+        run_kept(keyspace, place, &state.client, kept, &mut database, reply).await;
+    })
+    .await;
 }
 
 /// Runs a request on the keyspace of a transaction, unless it concerns the
 /// connection or the server alone; of these only SELECT has its effect, on
 /// `database`.
-pub(crate) async fn run_kept<K: Keyspace>(
+pub(crate) async fn run_kept<K: InTransaction>(
     keyspace: &K,
     place: &Place,
     client: &Arc<Client>,
@@ -349,11 +365,26 @@ pub(crate) async fn run_kept<K: Keyspace>(
             Box::pin(run).await;
         }
         Run::Local(Local::Select) => {
-            let chosen = integer(arguments.get(1));
-            if let Some(chosen) = chosen.filter(|index| (0..i64::from(DATABASES)).contains(index)) {
-                *database = chosen as u8;
-            }
+            *database = database_of(arguments.get(1)).unwrap_or(*database);
         }
         Run::Local(_) | Run::Multi(_) | Run::Container | Run::CloseSilently => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_bounded_and_a_queue_that_overflows_keeps_nothing() {
+        assert!(has_room(KEPT_BYTES_MAX - 1, 1) && !has_room(KEPT_BYTES_MAX, 1));
+        assert!(!has_room(1, usize::MAX));
+        let mut queue = Queue::default();
+        assert!(queue.push([&b"SET"[..], b"k", b"v"].into_iter()));
+        assert_eq!(queue.last().unwrap().arguments().get(2), b"v");
+        let large = vec![0; 1 << 20];
+        let many = std::iter::repeat_n(&large[..], 1024);
+        assert!(!queue.push(many.collect::<Vec<_>>().into_iter()));
+        assert!(queue.is_broken && queue.last().is_none() && queue.bytes.is_empty());
     }
 }

@@ -1,8 +1,9 @@
 //! Values under other names: RENAME, RENAMENX, COPY; and MSETNX. All of them run
 //! in a transaction.
 
-use fusee::{DATABASES, Decision, Key, Kind};
+use fusee::{Decision, Key, Kind};
 
+use super::connection::{NO_DATABASE, database_of};
 use super::{Call, NOT_INTEGER, Owned, SYNTAX, integer, is};
 use crate::keyspace::Keyspace;
 
@@ -79,12 +80,11 @@ pub(super) async fn copy<K: Keyspace>(call: &mut Call<'_, K>) {
         if is(option, "replace") {
             replace = true;
         } else if is(option, "db") && options.len() > 0 {
-            match options.next().and_then(integer) {
-                None => return call.reply.error(NOT_INTEGER),
-                Some(index) if (0..i64::from(DATABASES)).contains(&index) => {
-                    database = index as u8;
-                }
-                Some(_) => return call.reply.error("ERR DB index is out of range"),
+            let number = options.next().unwrap_or_default();
+            match (integer(number), database_of(number)) {
+                (None, _) => return call.reply.error(NOT_INTEGER),
+                (_, None) => return call.reply.error(NO_DATABASE),
+                (_, Some(number)) => database = number,
             }
         } else {
             return call.reply.error(SYNTAX);

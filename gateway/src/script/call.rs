@@ -11,7 +11,7 @@ use super::value::{one, print, take};
 use crate::command::multi::{Kept, Queue, run_kept};
 use crate::command::table::{self, Command};
 use crate::command::{Local, Run as Ran, connection, guard};
-use crate::keyspace::Keyspace;
+use crate::keyspace::InTransaction;
 use crate::reply::{Protocol, Reply};
 use crate::request::Arguments;
 use crate::session::State;
@@ -34,8 +34,7 @@ pub(super) fn command_of(words: &MultiValue) -> Result<Queue, &'static str> {
         });
     }
     let mut queue = Queue::default();
-    queue.push(arguments.iter().map(Vec::as_slice));
-    if queue.last().is_none() {
+    if !queue.push(arguments.iter().map(Vec::as_slice)) || queue.last().is_none() {
         return Err("ERR Lua redis lib command arguments are too large");
     }
     Ok(queue)
@@ -52,7 +51,7 @@ pub(super) struct Calls<'a, K> {
     needs: RefCell<Option<Outcome>>,
 }
 
-impl<'a, K: Keyspace> Calls<'a, K> {
+impl<'a, K: InTransaction> Calls<'a, K> {
     pub(super) fn new(run: &'a Run<'a, K>) -> Self {
         Self {
             run,
@@ -175,12 +174,12 @@ impl<'a, K: Keyspace> Calls<'a, K> {
     fn local(&self, local: Local, arguments: Arguments<'_>, reply: &mut Reply) {
         let place = self.run.place;
         match local {
-            Local::Select => match crate::command::integer(arguments.get(1)) {
-                Some(index) if (0..i64::from(fusee::DATABASES)).contains(&index) => {
-                    self.database.set(index as u8);
+            Local::Select => match connection::database_of(arguments.get(1)) {
+                Some(database) => {
+                    self.database.set(database);
                     reply.ok();
                 }
-                _ => reply.error("ERR DB index is out of range"),
+                None => reply.error(connection::NO_DATABASE),
             },
             Local::Publish(way) => {
                 let (channel, payload) = (arguments.get(1), arguments.get(2));

@@ -14,7 +14,7 @@ use super::store::{Script, Sha};
 use super::{library, value};
 use crate::client::Client;
 use crate::command::multi::Queue;
-use crate::keyspace::Keyspace;
+use crate::keyspace::InTransaction;
 use crate::reply::{Protocol, Reply};
 use crate::session::Place;
 use crate::shared::Shared;
@@ -171,7 +171,7 @@ impl Engine {
     }
 
     /// Runs a script until it ends or has to begin anew.
-    pub(crate) fn run<K: Keyspace>(&self, run: &Run<'_, K>) -> Outcome {
+    pub(crate) fn run<K: InTransaction>(&self, run: &Run<'_, K>) -> Outcome {
         let shared = &run.place.shared;
         let calls = Calls::new(run);
         shared.scripts.begin();
@@ -179,7 +179,7 @@ impl Engine {
             let function = world.compile(run.script)?;
             let texts = |texts: &[&[u8]]| world.texts(texts.iter().copied());
             let limits = &world.limits;
-            limits.until.set(Some(limits.clock.now() + AT_ONCE_MAX));
+            world.end_after(AT_ONCE_MAX);
             let raw = |lua: &Lua, words: &MultiValue| {
                 let result = calls.at_once(lua, words);
                 if result.is_err() {
@@ -256,6 +256,11 @@ impl World {
         let prelude = lua.load(PRELUDE).set_name("=prelude");
         let (make, run): (Function, Function) = prelude.call((location, host.clone()))?;
         Ok(Self { lua, host, make, run, compiled: RefCell::default(), limits })
+    }
+
+    /// Ends the next run if it takes so long.
+    pub(super) fn end_after(&self, time: Duration) {
+        self.limits.until.set(self.limits.clock.now().checked_add(time));
     }
 
     /// The function of a script.

@@ -1,9 +1,11 @@
 //! Scripts that take long: they run on a thread of their own, and the worker goes on
-//! serving others between their commands.
+//! serving others between their commands. Not for ever: as long as a transaction runs
+//! no client of the pool can use memory again that was freed meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use mlua::{Lua, MultiValue, Value};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -13,7 +15,7 @@ use super::engine::{Ended, Outcome, Run, World, ended};
 use super::store::Script;
 use super::value::{one, take};
 use crate::command::multi::Queue;
-use crate::keyspace::Keyspace;
+use crate::keyspace::InTransaction;
 use crate::reply::{Protocol, Reply};
 use crate::shared::Shared;
 
@@ -38,7 +40,7 @@ impl Drop for Abandons {
 }
 
 /// Runs a script to its end.
-pub(crate) async fn run<K: Keyspace>(run: &Run<'_, K>) -> Outcome {
+pub(crate) async fn run<K: InTransaction>(run: &Run<'_, K>) -> Outcome {
     let (ask, mut asked) = unbounded_channel();
     let owned = |texts: &[&[u8]]| texts.iter().map(|text| text.to_vec()).collect::<Vec<_>>();
     let (keys, arguments) = (owned(run.keys), owned(run.arguments));
@@ -64,7 +66,6 @@ pub(crate) async fn run<K: Keyspace>(run: &Run<'_, K>) -> Outcome {
                     return match *ended {
                         Ended::Killed(reply) => Outcome::Killed(reply),
                         Ended::Reply(reply) => Outcome::Reply(reply),
-                        // Nothing is too slow for a thread of its own.
                         Ended::TooSlow => Outcome::Slow,
                     };
                 }
@@ -100,12 +101,26 @@ fn on_thread(
         resp3.set(version);
         let _ = ask.send(Asked::Resp3(version));
     };
+    let limit_ms = shared.settings.script_ms();
     shared.scripts.begin();
     let result = World::new(shared.clone(), abandoned).and_then(|world| {
         let function = world.compile(script)?;
+        if limit_ms > 0 {
+            world.end_after(Duration::from_millis(limit_ms));
+        }
         let texts = |texts: &[Vec<u8>]| world.texts(texts.iter().map(Vec::as_slice));
         world.run(&function, texts(keys)?, texts(arguments)?, &raw, &set_resp3)
     });
     shared.scripts.end();
-    ended(result, script, protocol)
+    match ended(result, script, protocol) {
+        Ended::TooSlow => {
+            let mut reply = Reply::new(Vec::new(), protocol);
+            reply.error_fmt(format_args!(
+                "ERR the script was ended after {limit_ms} ms and has written nothing; CONFIG SET \
+                 busy-reply-threshold lets scripts run longer"
+            ));
+            Ended::Killed(reply)
+        }
+        ended => ended,
+    }
 }

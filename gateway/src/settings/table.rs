@@ -73,7 +73,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     row("appendfsync", "", Remembered, FSYNC, "everysec"),
     row("appendonly", "", Fixed, YesNo, "no"),
     row("bind", "", Bound, Text, ""),
-    row("busy-reply-threshold", "lua-time-limit", Remembered, COUNT, "5000"),
+    row("busy-reply-threshold", "lua-time-limit", Live, COUNT, "5000"),
     row("client-output-buffer-limit", "", Live, OutputLimits, "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"),
     row("client-query-buffer-limit", "", Remembered, Bytes, "1073741824"),
     row("cluster-enabled", "", Fixed, YesNo, "no"),
