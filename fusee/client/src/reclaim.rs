@@ -71,6 +71,10 @@ pub(crate) struct Reclaimer {
     members: u32,
     /// Where the next free map is read.
     position: usize,
+    /// Was no other client there at the last tick?
+    alone: bool,
+    /// Free maps to be read until each was read after another client was there.
+    unread: usize,
     hurried_at_ms: u64,
     /// Objects allocated up to the last tick.
     allocated: u64,
@@ -120,13 +124,27 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let allocated = self.stats.allocated.get();
         let before = std::mem::replace(&mut self.reclaimer.borrow_mut().allocated, allocated);
         let maps = MAPS_PER_TICK + (allocated - before) / ALLOCATIONS_PER_MAP;
-        self.read_free_maps(maps.min(MAPS_PER_TICK_MAX) as usize).await?;
+        let maps = self.maps_to_read(maps.min(MAPS_PER_TICK_MAX) as usize);
+        self.read_free_maps(maps).await?;
         self.return_blocks(false).await?;
         self.stats.in_grace.set(self.reclaimer.borrow().in_grace() as u64);
         let alloc = self.alloc.borrow();
         self.stats.blocks.set(alloc.block_count() as u64);
         self.stats.bytes_in_use.set(alloc.bytes_in_use());
         ticked
+    }
+
+    /// How many of so many free maps are worth reading: nobody but other clients
+    /// writes what is not known.
+    fn maps_to_read(&self, most: usize) -> usize {
+        let positions = self.alloc.borrow().positions();
+        let reclaimer = &mut *self.reclaimer.borrow_mut();
+        if !reclaimer.alone {
+            reclaimer.unread = positions;
+        }
+        let maps = most.min(reclaimer.unread);
+        reclaimer.unread -= maps;
+        maps
     }
 
     /// Writes the noted frees, advances the own counter, if operations let it, and
@@ -141,10 +159,13 @@ impl<F: Fabric, E: Env> Store<F, E> {
             self.publish(next).await?;
             self.epochs.enter(next);
         }
+        let mut alone = false;
         if self.reclaimer.borrow().awaits_grace() {
             let counters: Rc<[Counter]> = self.read_counters().await?.into();
+            alone = counters.len() == 1;
             self.end_grace(&counters);
         }
+        self.reclaimer.borrow_mut().alone = alone;
         flushed
     }
 
