@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Gateway, config};
+use gateway::testing::MemoryKeyspace;
 
 /// A gateway on keys of its own, and one on a store.
 fn gateways() -> [Gateway; 2] {
@@ -147,6 +148,25 @@ fn a_key_that_is_refused_keeps_the_others_from_being_written() {
     let reply = client.ask("EXEC");
     assert!(reply.starts_with("*2\\r\\n+OK\\r\\n-ERR"), "{reply}");
     assert_eq!(client.ask("MGET a b"), "*2\\r\\n$-1\\r\\n$1\\r\\n1\\r\\n");
+}
+
+#[test]
+fn a_value_there_is_no_room_for_keeps_the_others_from_being_written() {
+    let gateway = Gateway::with(&config(), MemoryKeyspace::with_capacity(1000));
+    let mut client = gateway.client();
+    let large = "v".repeat(2000);
+    for command in ["MSET", "MSETNX"] {
+        let reply = client.call(&[command, "a", "1", "b", &large]);
+        assert!(reply.starts_with(b"-OOM"), "{}", reply.escape_ascii());
+        assert_eq!(client.ask("EXISTS a b"), ":0\\r\\n");
+    }
+    // Of EXEC it takes back the one command, not what ran before.
+    assert_eq!(client.ask("MULTI"), "+OK\\r\\n");
+    assert_eq!(client.ask("SET c 1"), "+QUEUED\\r\\n");
+    let _ = client.call(&["MSET", "a", "1", "b", &large]);
+    let reply = client.ask("EXEC");
+    assert!(reply.starts_with("*2\\r\\n+OK\\r\\n-OOM"), "{reply}");
+    assert_eq!(client.ask("EXISTS a b c"), ":1\\r\\n");
 }
 
 #[test]
