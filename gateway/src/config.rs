@@ -165,7 +165,7 @@ struct Layer {
     #[arg(long, env = "FUSEE_MEMORY_NODES", value_name = "COUNT")]
     memory_nodes: Option<u16>,
     /// Keys whose place each worker remembers, which saves a round trip; 16 bytes each
-    /// [default: 2097152]
+    /// [default: 4194304]
     #[arg(long, env = "FUSEE_INDEX_CACHE", value_name = "ENTRIES")]
     index_cache: Option<usize>,
     /// Clients that may be connected at a time [default: 10000]
@@ -215,7 +215,7 @@ impl Default for Config {
             memory_nodes: 1,
             pool: None,
             insecure: false,
-            index_cache: 1 << 21,
+            index_cache: 1 << 22,
             max_clients: 10_000,
             require_pass: String::new(),
             protected_mode: true,

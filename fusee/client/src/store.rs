@@ -28,7 +28,7 @@ pub struct StoreConfig {
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        Self { index_cache_entries: 1 << 21 }
+        Self { index_cache_entries: 1 << 22 }
     }
 }
 
