@@ -148,8 +148,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         content: &Content<'_>,
     ) -> Option<(Draft, Span)> {
         let class = self.geometry.class_for(content.object_bytes())?;
-        let allocated = self.alloc.borrow_mut().allocate(class)?;
-        self.stats.allocated.add(1);
+        let allocated = self.allocate_own(class)?;
         Some(self.compose(batch, hash, content, &allocated))
     }
 
@@ -225,11 +224,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         // An orphan may have nothing that can be used before its grace is over.
         // It takes two objects, one of them to be the next.
         for fresh in [false, true, true] {
-            let allocated = self.alloc.borrow_mut().allocate(class);
-            if let Some(allocated) = allocated {
-                self.stats.allocated.add(1);
-                // The next object of the class is known, and written next.
-                self.fabric.prefetch(self.primary(allocated.next), class.bytes());
+            if let Some(allocated) = self.allocate_own(class) {
                 return Ok(allocated);
             }
             match self.acquire_block(class, false, fresh).await {
@@ -238,6 +233,15 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 Err(error) => return Err(error),
             }
         }
-        self.alloc.borrow_mut().allocate(class).ok_or(Error::Full)
+        self.allocate_own(class).ok_or(Error::Full)
+    }
+
+    /// An object of a class from the own lists.
+    fn allocate_own(&self, class: Class) -> Option<Allocated> {
+        let allocated = self.alloc.borrow_mut().allocate(class)?;
+        self.stats.allocated.add(1);
+        // The next object of the class is known, and written next.
+        self.fabric.prefetch(self.primary(allocated.next), class.bytes());
+        Some(allocated)
     }
 }

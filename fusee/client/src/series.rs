@@ -13,7 +13,7 @@ use crate::store::Store;
 use crate::write::{Placed, Settled};
 use crate::{Env, Error, Key, Kind};
 use fusee_fabric::{Batch, Fabric, Ticket};
-use fusee_layout::{KeyHash, Opcode};
+use fusee_layout::{KeyHash, Opcode, prefix_bytes};
 
 /// SETs that one batch prepares: enough to hide a cache miss behind the others and
 /// to share a round trip, few enough for what they touch to stay in the cache.
@@ -53,15 +53,21 @@ impl<'a> Setting<'a> {
 pub(crate) struct Member {
     hash: KeyHash,
     draft: Option<Draft>,
+    aim: Option<Aim>,
     read: Option<Read>,
 }
 
-/// What the batch under way does for a member.
+/// What a member is going to replace, by the batch under way.
 #[derive(Clone, Copy, Debug)]
-struct Read {
+struct Aim {
     cached: Cached,
     /// The WRITEs of the draft begin here, if they are in this batch.
     written: Option<Ticket>,
+}
+
+/// The READs that tell whether it is there still.
+#[derive(Clone, Copy, Debug)]
+struct Read {
     slot: Ticket,
     object: Ticket,
 }
@@ -123,7 +129,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         for set in sets {
             let hash = self.hash(set.key);
             cache.prefetch(hash);
-            members.push(Member { hash, draft: None, read: None });
+            members.push(Member { hash, draft: None, aim: None, read: None });
         }
     }
 
@@ -155,7 +161,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
         done
     }
 
-    /// Posts the WRITEs and READs of the first members whose slots are cached.
+    /// Posts the WRITEs and READs of the first members whose slots are cached. All
+    /// WRITEs come before the first READ: on shared memory a READ has to wait for the
+    /// WRITEs before it to reach the processor's cache.
     fn post_series(
         &self,
         sets: &[Setting<'_>],
@@ -164,47 +172,57 @@ impl<F: Fabric, E: Env> Store<F, E> {
     ) -> usize {
         let now_ms = self.env.now_ms();
         let mut value_bytes = 0;
-        for (posted, (set, member)) in sets.iter().zip(members.iter_mut()).enumerate() {
+        let mut posted = 0;
+        for (set, member) in sets.iter().zip(members.iter_mut()) {
             member.read = None;
             let over = set.expires_at_ms.is_some_and(|at| at <= now_ms);
             if value_bytes > VALUE_BYTES_MAX || (over && member.draft.is_none()) {
-                return posted;
+                break;
             }
-            member.read = self.post_member(set, member.hash, &mut member.draft, batch);
-            if member.read.is_none() {
-                return posted;
+            member.aim = self.post_write(set, member.hash, &mut member.draft, batch);
+            if member.aim.is_none() {
+                break;
             }
             value_bytes += set.value.len();
+            posted += 1;
         }
-        sets.len()
+        for (set, member) in sets.iter().zip(&mut members[..posted]) {
+            member.read = member.aim.map(|Aim { cached, .. }| Read {
+                slot: batch.read(self.primary(cached.at), 8),
+                object: self.read_candidate(batch, set.key, cached.word, false),
+            });
+        }
+        posted
     }
 
-    fn post_member(
+    /// Posts the WRITEs of a member, unless its slot is not cached.
+    fn post_write(
         &self,
         set: &Setting<'_>,
         hash: KeyHash,
         draft: &mut Option<Draft>,
         batch: &mut Batch,
-    ) -> Option<Read> {
+    ) -> Option<Aim> {
         let lookup = self.cache.borrow().get(hash);
         let Lookup::Hit(cached) = lookup else { return None };
-        let mut written = None;
+        // Asked for here, the lines arrive while the drafts are being made.
+        self.fabric.prefetch(self.primary(cached.at), 8);
+        let object = self.primary(cached.word.address());
+        self.fabric.prefetch(object, prefix_bytes(set.key.name.len()));
         if let Some(draft) = draft {
             self.post_intent(batch, draft, cached.word);
-        } else {
-            let content = Content { over: self.intends(Some(cached.word)), ..set.content() };
-            let (made, span) = self.draft_at_once(batch, hash, &content)?;
-            written = Some(self.post_draft(batch, &made, span));
-            *draft = Some(made);
+            return Some(Aim { cached, written: None });
         }
-        let slot = batch.read(self.primary(cached.at), 8);
-        let object = self.read_candidate(batch, set.key, cached.word, false);
-        Some(Read { cached, written, slot, object })
+        let content = Content { over: self.intends(Some(cached.word)), ..set.content() };
+        let (made, span) = self.draft_at_once(batch, hash, &content)?;
+        let written = Some(self.post_draft(batch, &made, span));
+        *draft = Some(made);
+        Some(Aim { cached, written })
     }
 
     /// A draft that is not in all replicas cannot be used.
     fn check_written(&self, batch: &Batch, member: &mut Member) {
-        let Some(Read { written: Some(first), .. }) = member.read else { return };
+        let Some(Aim { written: Some(first), .. }) = member.aim else { return };
         if batch.all_done(first, self.replicas()).is_err()
             && let Some(draft) = member.draft.take()
         {
@@ -219,8 +237,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
         member: &mut Member,
         batch: &Batch,
     ) -> Option<Result<(), Error>> {
-        let Member { hash, draft, read } = member;
-        let Read { cached, slot, object, .. } = read.take()?;
+        let Member { hash, draft, aim, read } = member;
+        let Aim { cached, .. } = aim.take()?;
+        let Read { slot, object } = read.take()?;
         let mine = draft.as_ref()?;
         // A SET before it in the series may have been of the same key.
         if self.cache.borrow().peek(*hash) != Some(cached) {
