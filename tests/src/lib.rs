@@ -2,7 +2,6 @@
 //! and the load generator of the benchmark.
 
 pub mod bench;
-pub mod cluster;
 pub mod metrics;
 pub mod pool;
 pub mod process;

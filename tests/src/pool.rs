@@ -1,6 +1,7 @@
 //! A pool of processes on this host: memory nodes, and gateways that join them.
 
 use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -12,29 +13,75 @@ use crate::server::{Flavour, Options, Server, built};
 /// Everything here happens within this time, or never.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A pool file in a folder of its own, which goes with it.
+/// What the pool file says.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// How gateways reach the memory: `shm` or `tcp`.
+    pub fabric: &'static str,
+    /// Memory nodes.
+    pub nodes: u16,
+    /// Copies of every key.
+    pub replicas: u8,
+    /// Memory of each node in MiB.
+    pub memory_mib: u64,
+    /// Are the control planes on ports of this host, rather than on Unix sockets?
+    pub on_ports: bool,
+    /// The end of the pool file.
+    pub more: String,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        let more = String::new();
+        Self { fabric: "shm", nodes: 2, replicas: 1, memory_mib: 64, on_ports: false, more }
+    }
+}
+
+/// A pool file in a folder of its own, which goes with it, and the memory nodes that
+/// are kept with it.
 #[derive(Debug)]
 pub struct Pool {
     folder: PathBuf,
-    nodes: u16,
+    addresses: Vec<String>,
+    nodes: Vec<Process>,
 }
 
 impl Pool {
-    /// Describes a pool on shared memory.
-    pub fn shm(name: &str, nodes: u16, replicas: u8, memory_mib: u64) -> Self {
-        // Not below target/: a socket's path has at most 107 bytes.
-        let folder = std::env::temp_dir().join(format!("fusee-{}-{name}", std::process::id()));
-        fs::create_dir_all(&folder).expect("the temporary folder takes folders");
-        let pool = Self { folder, nodes };
-        let addresses: Vec<String> =
-            (0..nodes).map(|node| format!("\"unix:{}\"", pool.socket(node).display())).collect();
+    /// Describes a pool, and starts nothing.
+    ///
+    /// # Panics
+    /// If there is no folder for it, or no free port.
+    pub fn describe(options: &PoolOptions) -> Self {
+        let folder = own_folder();
+        let address = |node: u16| match options.on_ports {
+            true => format!("127.0.0.1:{}", free_port()),
+            false => format!("unix:{}/{node}.sock", folder.display()),
+        };
+        let addresses: Vec<String> = (0..options.nodes).map(address).collect();
+        let PoolOptions { fabric, replicas, memory_mib, more, .. } = options;
         let text = format!(
-            "name = \"{name}\"\nfabric = \"shm\"\nreplicas = {replicas}\n\
-             memory = \"{memory_mib}MiB\"\nnodes = [{}]\n",
-            addresses.join(", ")
+            "name = \"test\"\nfabric = \"{fabric}\"\nreplicas = {replicas}\n\
+             memory = \"{memory_mib}MiB\"\nnodes = {addresses:?}\n{more}\n"
         );
+        let pool = Self { folder, addresses, nodes: Vec::new() };
         fs::write(pool.file(), text).expect("the folder takes files");
         pool
+    }
+
+    /// Describes a pool and starts its memory nodes, which end when it is dropped.
+    /// They come up while gateways wait.
+    ///
+    /// # Panics
+    /// As [`Self::describe`], or if the program is missing.
+    pub fn start(options: &PoolOptions) -> Self {
+        let mut pool = Self::describe(options);
+        pool.nodes = (0..options.nodes).map(|node| pool.start_node(node)).collect();
+        pool
+    }
+
+    /// The processes of the memory nodes that are kept with it.
+    pub fn pids(&self) -> impl Iterator<Item = Pid> {
+        self.nodes.iter().map(|node| Pid::from_child(&node.child))
     }
 
     /// The pool file.
@@ -42,9 +89,14 @@ impl Pool {
         self.folder.join("pool.toml")
     }
 
-    /// Where a node's control plane is.
-    pub fn socket(&self, node: u16) -> PathBuf {
-        self.folder.join(format!("{node}.sock"))
+    /// The folder that goes with the pool.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where a node's control plane is, as the pool file has it.
+    pub fn address(&self, node: u16) -> &str {
+        &self.addresses[usize::from(node)]
     }
 
     /// A pool file that differs: `from` is replaced by `to` in it.
@@ -63,15 +115,34 @@ impl Pool {
 
     /// Starts memory node `node` with another pool file.
     pub fn start_node_with(&self, node: u16, file: &Path) -> Process {
+        self.start_node_flags(node, file, &["--metrics-port", "0"])
+    }
+
+    /// Starts memory node `node`, which logs all that there is to log.
+    pub fn start_node_loudly(&self, node: u16) -> Process {
+        let flags = ["--metrics-port", "0", "--log-level", "trace"];
+        self.start_node_flags(node, &self.file(), &flags)
+    }
+
+    /// Starts memory node `node`, and tells where it serves its metrics.
+    pub fn start_node_measured(&self, node: u16) -> (Process, SocketAddr) {
+        let port = free_port();
+        let node =
+            self.start_node_flags(node, &self.file(), &["--metrics-port", &port.to_string()]);
+        (node, SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+
+    fn start_node_flags(&self, node: u16, file: &Path, flags: &[&str]) -> Process {
         let mut command = command("mnd");
         command.arg("--pool").arg(file).args(["--node", &node.to_string()]);
-        command.args(["--metrics-port", "0", "--drain", "1"]);
+        command.args(["--drain", "1"]).args(flags);
         Process::start(command, self.folder.join(format!("mnd-{node}.log")))
     }
 
     /// Starts all memory nodes, and waits until gateways may come.
     pub fn start_nodes(&self) -> Vec<Process> {
-        let mut nodes: Vec<Process> = (0..self.nodes).map(|node| self.start_node(node)).collect();
+        let count = self.addresses.len() as u16;
+        let mut nodes: Vec<Process> = (0..count).map(|node| self.start_node(node)).collect();
         nodes[0].wait_for_line("gateways may come");
         nodes
     }
@@ -84,23 +155,47 @@ impl Pool {
         Process::start(command, self.folder.join("gateway.log"))
     }
 
-    /// Starts a gateway, and waits until it serves.
+    /// Starts a gateway with one worker and metrics, and waits until it serves.
     pub fn gateway(&self) -> Server {
-        let flags = vec!["--pool".to_owned(), self.file().display().to_string()];
-        let options =
-            Options { workers: Some(1), metrics: true, gateway_flags: flags, ..Options::default() };
+        self.gateway_with(&Options { workers: Some(1), metrics: true, ..Options::default() })
+    }
+
+    /// Starts a gateway, and waits until it serves.
+    ///
+    /// # Panics
+    /// If it does not come up; the message names its log.
+    pub fn gateway_with(&self, options: &Options) -> Server {
+        let mut options = options.clone();
+        options.gateway_flags.extend(["--pool".to_owned(), self.file().display().to_string()]);
         Server::start(Flavour::Gateway, &options)
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        self.nodes.clear();
         if std::thread::panicking() {
             eprintln!("logs are left in {}", self.folder.display());
         } else {
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
+}
+
+/// A new folder with a short name, not below target/: a socket's path has at most 107
+/// bytes.
+fn own_folder() -> PathBuf {
+    let base = std::env::temp_dir();
+    let name = |number: u32| format!("fusee-test-{}-{number}", std::process::id());
+    (0..1000)
+        .map(|number| base.join(name(number)))
+        .find(|path| fs::create_dir(path).is_ok())
+        .unwrap_or_else(|| panic!("no folder can be made in {}", base.display()))
+}
+
+fn free_port() -> u16 {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
+    free.expect("this host has free ports").port()
 }
 
 /// A program of this workspace that runs. Dropping it kills it.

@@ -11,7 +11,7 @@ use fusee_sim::linearizability::Call;
 use histories::{
     CLIENTS, Get, History, KEYS, assert_all_linearizable, assert_linearizable, key, now, part,
 };
-use tests::cluster::{Pool, PoolOptions};
+use tests::pool::{Pool, PoolOptions};
 use tests::random::Random;
 use tests::resp::{Client, Reply, push_command};
 use tests::server::{Options, Server};
@@ -22,11 +22,11 @@ const FABRICS: [&str; 2] = ["shm", "tcp"];
 
 fn pool(fabric: &'static str, replicas: u8) -> Pool {
     let nodes = u16::from(replicas.max(2));
-    Pool::start(&PoolOptions { fabric, nodes, replicas, memory_mib: 192 })
+    Pool::start(&PoolOptions { fabric, nodes, replicas, memory_mib: 192, ..PoolOptions::default() })
 }
 
 fn gateway(pool: &Pool) -> Server {
-    pool.gateway(&Options { workers: Some(2), ..Options::default() })
+    pool.gateway_with(&Options { workers: Some(2), ..Options::default() })
 }
 
 #[test]

@@ -4,9 +4,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 use tests::metrics;
-use tests::pool::Pool;
+use tests::pool::{Pool, PoolOptions};
 use tests::resp::{Client, Reply};
 use tests::server::Server;
+
+fn shm(nodes: u16, replicas: u8, memory_mib: u64) -> Pool {
+    Pool::describe(&PoolOptions { nodes, replicas, memory_mib, ..PoolOptions::default() })
+}
 
 fn set(client: &mut Client, key: &str, value: &str) {
     assert_eq!(client.command(&["SET", key, value]), Reply::ok(), "{key}");
@@ -28,7 +32,7 @@ fn metric(server: &Server, name: &str, label: &str) -> f64 {
 }
 
 fn gateways_share_keys(replicas: u8) {
-    let pool = Pool::shm(&format!("share{replicas}"), 2, replicas, 64);
+    let pool = shm(2, replicas, 64);
     let _nodes = pool.start_nodes();
     let (one, other) = (pool.gateway(), pool.gateway());
     let (mut one, mut other) = (Client::connect(&one), Client::connect(&other));
@@ -60,7 +64,7 @@ fn gateways_share_keys_in_two_copies() {
 
 #[test]
 fn processes_may_start_in_any_order() {
-    let pool = Pool::shm("order", 2, 2, 64);
+    let pool = shm(2, 2, 64);
     let mut gateway = pool.start_gateway_with(&pool.file());
     gateway.wait_for_line("waiting for the pool: memory node 0");
     let mut last = pool.start_node(1);
@@ -78,7 +82,7 @@ fn processes_may_start_in_any_order() {
 
 #[test]
 fn a_gateway_that_waits_for_the_pool_can_be_stopped() {
-    let pool = Pool::shm("wait", 2, 1, 64);
+    let pool = shm(2, 1, 64);
     let mut node = pool.start_node(0);
     node.wait_for_line("waiting for the memory nodes [1]");
     let mut gateway = pool.start_gateway_with(&pool.file());
@@ -88,7 +92,7 @@ fn a_gateway_that_waits_for_the_pool_can_be_stopped() {
 
 #[test]
 fn blocks_of_a_gateway_that_leaves_are_adopted_by_another() {
-    let pool = Pool::shm("leave", 2, 1, 16);
+    let pool = shm(2, 1, 16);
     let _nodes = pool.start_nodes();
     let (mut leaver, other) = (pool.gateway(), pool.gateway());
     let mut client = Client::connect(&leaver);
@@ -120,7 +124,7 @@ fn blocks_of_a_gateway_that_leaves_are_adopted_by_another() {
 
 #[test]
 fn a_killed_gateway_is_seen_at_once_and_holds_nobody_up() {
-    let pool = Pool::shm("kill", 2, 2, 64);
+    let pool = shm(2, 2, 64);
     let mut nodes = pool.start_nodes();
     let (killed, other) = (pool.gateway(), pool.gateway());
     let mut client = Client::connect(&killed);
@@ -142,7 +146,7 @@ fn a_killed_gateway_is_seen_at_once_and_holds_nobody_up() {
 
 #[test]
 fn one_sided_traffic_goes_on_while_memory_nodes_are_stopped() {
-    let pool = Pool::shm("stop", 2, 2, 64);
+    let pool = shm(2, 2, 64);
     let nodes = pool.start_nodes();
     let gateway = pool.gateway();
     let mut client = Client::connect(&gateway);
@@ -161,7 +165,7 @@ fn one_sided_traffic_goes_on_while_memory_nodes_are_stopped() {
 
 #[test]
 fn a_full_pool_refuses_writes_and_takes_deletes() {
-    let pool = Pool::shm("full", 2, 1, 16);
+    let pool = shm(2, 1, 16);
     let _nodes = pool.start_nodes();
     let gateway = pool.gateway();
     let mut client = Client::connect(&gateway);
@@ -183,7 +187,7 @@ fn a_full_pool_refuses_writes_and_takes_deletes() {
 
 #[test]
 fn a_lost_memory_node_gives_errors_and_no_hang() {
-    let pool = Pool::shm("lost", 2, 1, 64);
+    let pool = shm(2, 1, 64);
     let nodes = pool.start_nodes();
     let gateway = pool.gateway();
     let mut client = Client::connect(&gateway);
@@ -210,12 +214,12 @@ fn a_lost_memory_node_gives_errors_and_no_hang() {
 
 #[test]
 fn who_takes_the_pool_for_another_one_is_told_the_difference() {
-    let pool = Pool::shm("refuse", 2, 2, 64);
+    let pool = shm(2, 2, 64);
     let nodes = pool.start_nodes();
     for (from, to, said) in [
         ("replicas = 2", "replicas = 1", "replicas = 1 and this memory node's says 2"),
         ("\"64MiB\"", "\"65MiB\"", "memory = 68157440 and this"),
-        ("\"refuse\"", "\"accept\"", "name = accept"),
+        ("\"test\"", "\"accept\"", "name = accept"),
         ("replicas = 2", "replicas = 2\nseed = 5", "joined the pool"),
     ] {
         let mut gateway = pool.start_gateway_with(&pool.other_file(from, to));
@@ -229,7 +233,7 @@ fn who_takes_the_pool_for_another_one_is_told_the_difference() {
 
 #[test]
 fn a_memory_node_that_cannot_be_one_says_why() {
-    let pool = Pool::shm("twice", 2, 2, 64);
+    let pool = shm(2, 2, 64);
     let mut nodes = pool.start_nodes();
     let mut twin = pool.start_node(1);
     assert_eq!(twin.wait().code(), Some(1));

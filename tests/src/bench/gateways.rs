@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::report::median;
 use super::{Cores, Generator, Keys, Window, Workload};
-use crate::cluster::{Pool, PoolOptions};
+use crate::pool::{Pool, PoolOptions};
 use crate::process::{self, Share};
 use crate::server::{Options, Server};
 
@@ -122,14 +122,18 @@ impl<'a> Side<'a> {
     ) -> Result<Self, String> {
         cores.server()?;
         let memory_mib = setting.memory_mib;
-        let pool =
-            Pool::start(&PoolOptions { fabric: setting.fabric, nodes: 1, replicas: 1, memory_mib });
+        let pool = Pool::start(&PoolOptions {
+            fabric: setting.fabric,
+            nodes: 1,
+            memory_mib,
+            ..PoolOptions::default()
+        });
         let options = Options {
             workers: Some(1),
             gateway_flags: setting.flags.to_vec(),
             ..Options::default()
         };
-        let gateways: Vec<_> = (0..count).map(|_| pool.gateway(&options)).collect();
+        let gateways: Vec<_> = (0..count).map(|_| pool.gateway_with(&options)).collect();
         cores.generator()?;
         let addresses: Vec<_> = gateways.iter().map(Server::address).collect();
         let failed = |error: &dyn std::fmt::Display| format!("{count} gateways: {error}");

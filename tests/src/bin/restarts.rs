@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use tests::cluster::{Pool, PoolOptions};
+use tests::pool::{Pool, PoolOptions};
 use tests::random::Random;
 use tests::resp::{Client, Reply, info_field, push_command};
 use tests::server::{Options, Server};
@@ -74,15 +74,16 @@ fn restarts(arguments: &Arguments) -> Vec<String> {
         nodes: u16::from(arguments.replicas.max(2)),
         replicas: arguments.replicas,
         memory_mib: arguments.memory_mib,
+        ..PoolOptions::default()
     });
     let options = Options { workers: Some(1), ..Options::default() };
-    let resident = pool.gateway(&options);
+    let resident = pool.gateway_with(&options);
     let mut resident = Load::new(arguments, &resident);
     let mut random = Random::new(arguments.seed);
     let (mut faults, mut excess_max, mut slowest) = (Vec::new(), 0, Duration::ZERO);
     for start in 1..=arguments.starts {
         let begin = Instant::now();
-        let mut gateway = pool.gateway(&options);
+        let mut gateway = pool.gateway_with(&options);
         slowest = slowest.max(begin.elapsed());
         let mut load = Load::new(arguments, &gateway);
         let until = Instant::now() + Duration::from_micros(random.below(30_000) as u64);
