@@ -29,9 +29,10 @@ pub(crate) fn build() -> Result<(), String> {
         .run()
 }
 
-/// Builds the programs alone.
+/// Builds the programs alone. There are no examples, but asking for them has
+/// dependencies built with the features that tests need: the same as [`build`]'s.
 pub(crate) fn build_programs() -> Result<(), String> {
-    cargo(&["build", "--profile", PROFILE, "--workspace", "--bins"]).run()
+    cargo(&["build", "--profile", PROFILE, "--workspace", "--bins", "--examples"]).run()
 }
 
 /// Builds what the benchmark runs, as users build it.
