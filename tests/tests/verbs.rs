@@ -74,6 +74,6 @@ fn verbs_reach_nodes_on_other_machines_and_tell_when_one_is_killed() {
     let said = job.wait(SHORT).unwrap().success();
     let ms = said.lines().find_map(|line| line.strip_prefix("node 1 is down after ")).unwrap();
     let ms: u64 = ms.trim_end_matches(" ms").parse().unwrap();
-    // Half a second by the device's own patience; emulation and load make it more.
-    assert!(ms < 2000, "{said}");
+    // Half a second by the device's own patience, two by its worker's.
+    assert!(ms < 3000, "{said}");
 }

@@ -53,6 +53,9 @@ enum Command {
         /// Milliseconds without a completion after which a node is down.
         #[arg(long)]
         deadline_ms: Option<u64>,
+        /// Verbs of 64 KiB to 8 MiB.
+        #[arg(long)]
+        large: bool,
     },
 }
 
@@ -98,7 +101,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
             println!("node {node} is down after {} ms", took.as_millis());
             Ok(())
         }
-        Command::Latency { rounds, spin_us, deadline_ms } => {
+        Command::Latency { rounds, spin_us, deadline_ms, large } => {
             let peers = peers(arguments, &choice)?;
             let mut config = VerbsConfig::default();
             if let Some(spin_us) = spin_us {
@@ -107,9 +110,10 @@ fn run(arguments: &Arguments) -> Result<(), String> {
             if let Some(deadline_ms) = deadline_ms {
                 config.deadline = Duration::from_millis(*deadline_ms);
             }
-            println!("{:<36} {:>8} {:>8} {:>8}", "us", "min", "p50", "p99");
-            for (name, took) in latency::measure(&peers, config, *rounds) {
-                println!("{name:<36} {:>8.1} {:>8.1} {:>8.1}", took.min, took.p50, took.p99);
+            println!("{:<36} {:>8} {:>8} {:>8} {:>9}", "us", "min", "p50", "p99", "max");
+            for (name, took) in latency::measure(&peers, config, *rounds, *large) {
+                let latency::Latency { min, p50, p99, max } = took;
+                println!("{name:<36} {min:>8.1} {p50:>8.1} {p99:>8.1} {max:>9.1}");
             }
             Ok(())
         }

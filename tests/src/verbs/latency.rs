@@ -40,6 +40,31 @@ const CASES: &[(&str, Post)] = &[
     }),
 ];
 
+/// Messages of many packets, which take long enough to be lost in part.
+const LARGE: &[(&str, Post)] = &[
+    ("READ 64 KiB", |batch| {
+        batch.read(at(0, 4096), 64 << 10);
+    }),
+    ("WRITE 64 KiB", |batch| {
+        let span = batch.stage(64 << 10);
+        batch.write(at(0, 4096), span);
+    }),
+    ("READ 1 MiB", |batch| {
+        batch.read(at(0, 4096), 1 << 20);
+    }),
+    ("WRITE 1 MiB", |batch| {
+        let span = batch.stage(1 << 20);
+        batch.write(at(0, 4096), span);
+    }),
+    ("READ 8 MiB", |batch| {
+        batch.read(at(0, 4096), 8 << 20);
+    }),
+    ("WRITE 8 MiB", |batch| {
+        let span = batch.stage(8 << 20);
+        batch.write(at(0, 4096), span);
+    }),
+];
+
 /// What one costs, in us.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
@@ -49,15 +74,22 @@ pub struct Latency {
     pub p50: f64,
     /// One in a hundred is worse.
     pub p99: f64,
+    /// The worst.
+    pub max: f64,
 }
 
-/// Measures all, each so often.
-pub fn measure(peers: &Peers, config: VerbsConfig, rounds: usize) -> Vec<(&'static str, Latency)> {
+/// Measures verbs on a line or a few, or `large` ones, each so often.
+pub fn measure(
+    peers: &Peers,
+    config: VerbsConfig,
+    rounds: usize,
+    large: bool,
+) -> Vec<(&'static str, Latency)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime can be made").block_on(async {
         let fabric = peers.fabric(config);
         let mut measured = Vec::new();
-        for &(name, post) in CASES {
+        for &(name, post) in if large { LARGE } else { CASES } {
             measured.push((name, measure_one(&fabric, post, rounds).await));
         }
         measured
@@ -79,5 +111,10 @@ async fn measure_one(fabric: &VerbsFabric, post: Post, rounds: usize) -> Latency
         fabric.recycle(batch);
     }
     took.sort_by(f64::total_cmp);
-    Latency { min: took[0], p50: took[rounds / 2], p99: took[rounds * 99 / 100] }
+    Latency {
+        min: took[0],
+        p50: took[rounds / 2],
+        p99: took[rounds * 99 / 100],
+        max: took[rounds - 1],
+    }
 }

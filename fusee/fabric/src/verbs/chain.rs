@@ -39,15 +39,28 @@ pub(super) struct Remote {
 /// How far a batch was turned into work requests for a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Cursor {
-    /// Verbs of the batch, those for other nodes included.
+    /// Verbs of the batch that are done with, those for other nodes included.
     pub(super) verbs: usize,
     /// Words without a span that they have.
     pub(super) extra: usize,
+    /// Bytes of the verb behind them that pieces have been made of.
+    pub(super) bytes: usize,
 }
 
-/// A list completes when its last request has, so a list of large READs has to be
-/// short next to the time within which something has to complete.
-const BYTES_MAX: usize = 16 << 20;
+/// A list of work requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Built {
+    /// How many.
+    pub(super) requests: usize,
+    /// What they carry and bring.
+    pub(super) bytes: usize,
+}
+
+/// A READ or WRITE of more is posted in pieces, so that something completes whenever so
+/// much has moved. A device tells nothing of a message before its end: one of 8 MiB is
+/// on its way for seconds on a slow network, and nobody could tell that from silence. 64
+/// packets of the usual RoCE MTU; 5 us of a network of 100 Gb/s.
+pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 impl Chain {
     /// With room for so many work requests.
@@ -63,9 +76,9 @@ impl Chain {
         self.requests.as_mut_ptr()
     }
 
-    /// Builds a list of at most `room` requests from the verbs for a node that
-    /// `from` has not passed; moves `from` behind them. How many there are. All have
-    /// the same `id`, and the last alone makes a completion.
+    /// Builds a list from the verbs for a node that `from` has not passed, and moves
+    /// `from` behind them. It has at most `room.requests`, and begins none when it has
+    /// `room.bytes`. All have the same `id`, and the last alone makes a completion.
     pub(super) fn build(
         &mut self,
         verbs: &[Posted],
@@ -73,31 +86,49 @@ impl Chain {
         local: Local,
         remote: Remote,
         id: u64,
-        room: usize,
-    ) -> usize {
-        let (mut count, mut bytes) = (0, 0);
-        let room = room.min(self.requests.len());
-        for posted in &verbs[from.verbs..] {
-            let ours = posted.at.node == remote.node && posted.is_pending();
-            if ours && (count == room || bytes >= BYTES_MAX) {
-                break;
-            }
-            let word = local.extra + from.extra;
-            from.verbs += 1;
-            from.extra += usize::from(has_extra(posted));
-            if ours {
-                let (request, stretch) = (&mut self.requests[count], &mut self.stretches[count]);
-                fill(request, stretch, posted, word, local, remote);
+        room: Built,
+    ) -> Built {
+        let mut built = Built::default();
+        let requests_max = room.requests.min(self.requests.len());
+        while let Some(posted) = verbs.get(from.verbs) {
+            let mut done = true;
+            if posted.at.node == remote.node && posted.is_pending() {
+                if built.requests == requests_max || built.bytes >= room.bytes {
+                    break;
+                }
+                let request = &mut self.requests[built.requests];
+                let stretch = &mut self.stretches[built.requests];
+                let (word, bytes) = memory_of(posted, local.extra + from.extra);
+                let piece = (bytes - from.bytes).min(PIECE_BYTES);
+                *stretch = ffi::ScatterGather {
+                    addr: local.start + (word * 8 + from.bytes) as u64,
+                    length: piece as u32,
+                    lkey: local.lkey,
+                };
+                // A length of 0 means 2 GiB to some devices.
+                request.num_sge = i32::from(piece > 0);
                 request.wr_id = id;
-                bytes += stretch.length as usize;
-                count += 1;
+                request.remote_addr = remote.base + posted.at.offset + from.bytes as u64;
+                // Those behind a fenced one wait with it.
+                let fenced = posted.fenced && from.bytes == 0;
+                request.send_flags = if fenced { ffi::SEND_FENCE } else { 0 };
+                fill(request, posted, piece, remote);
+                built.requests += 1;
+                built.bytes += piece;
+                from.bytes += piece;
+                done = from.bytes == bytes;
+            }
+            if done {
+                from.verbs += 1;
+                from.extra += usize::from(has_extra(posted));
+                from.bytes = 0;
             }
         }
-        if let Some(last) = count.checked_sub(1) {
+        if let Some(last) = built.requests.checked_sub(1) {
             self.requests[last].send_flags |= ffi::SEND_SIGNALED;
-            self.link(count);
+            self.link(built.requests);
         }
-        count
+        built
     }
 
     /// Sets the addresses of the list.
@@ -122,26 +153,28 @@ pub(super) fn has_extra(posted: &Posted) -> bool {
     !matches!(posted.verb, Verb::Read(_) | Verb::Write(_))
 }
 
+/// How many work requests it takes.
 #[inline]
-fn fill(
-    request: &mut ffi::SendRequest,
-    stretch: &mut ffi::ScatterGather,
-    posted: &Posted,
-    extra: usize,
-    local: Local,
-    remote: Remote,
-) {
-    let (word, bytes) = match posted.verb {
-        Verb::Read(span) | Verb::Write(span) => (span.word, span.bytes() as u32),
+pub(super) fn pieces_of(posted: &Posted) -> usize {
+    match posted.verb {
+        Verb::Read(span) | Verb::Write(span) => span.bytes().div_ceil(PIECE_BYTES).max(1),
+        Verb::WriteByte(_) | Verb::Cas { .. } | Verb::Faa(_) => 1,
+    }
+}
+
+/// Where in the batch's memory a verb's bytes begin, and how many they are.
+#[inline]
+fn memory_of(posted: &Posted, extra: usize) -> (usize, usize) {
+    match posted.verb {
+        Verb::Read(span) | Verb::Write(span) => (span.word, span.bytes()),
         Verb::WriteByte(_) => (extra, 1),
         Verb::Cas { .. } | Verb::Faa(_) => (extra, 8),
-    };
-    *stretch =
-        ffi::ScatterGather { addr: local.start + word as u64 * 8, length: bytes, lkey: local.lkey };
-    // A length of 0 means 2 GiB to some devices.
-    request.num_sge = i32::from(bytes > 0);
-    request.remote_addr = remote.base + posted.at.offset;
-    request.send_flags = if posted.fenced { ffi::SEND_FENCE } else { 0 };
+    }
+}
+
+/// What depends on the verb.
+#[inline]
+fn fill(request: &mut ffi::SendRequest, posted: &Posted, bytes: usize, remote: Remote) {
     match posted.verb {
         Verb::Read(_) => {
             request.opcode = ffi::WR_RDMA_READ;
@@ -150,7 +183,7 @@ fn fill(
         Verb::Write(_) | Verb::WriteByte(_) => {
             request.opcode = ffi::WR_RDMA_WRITE;
             request.rkey_or_compare_add = remote.rkey.into();
-            if bytes <= remote.inline_bytes {
+            if bytes <= remote.inline_bytes as usize {
                 request.send_flags |= ffi::SEND_INLINE;
             }
         }

@@ -4,7 +4,7 @@
 //! all its verbs have completed, or the queue pairs that they are on are destroyed;
 //! only then does it leave here.
 
-use super::chain::{Chain, Cursor, Local, has_extra};
+use super::chain::{Chain, Cursor, Local, has_extra, pieces_of};
 use super::device::MESSAGE_BYTES;
 use super::domain::{CompletionQueue, Domain};
 use super::ffi;
@@ -14,7 +14,6 @@ use crate::{Batch, Counters, VERB_KINDS, VerbKind};
 use slab::Slab;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
 use tokio::time::Instant;
 
 /// A worker's queue pairs and what is under way on them.
@@ -25,11 +24,10 @@ pub(super) struct Engine {
     queue: Arc<CompletionQueue>,
     chain: Chain,
     completions: Box<[ffi::WorkCompletion]>,
-    /// Verbs of a batch to each node, while it is launched.
+    /// Work requests of a batch to each node, while it is launched.
     counts: Vec<usize>,
     /// Will the next completion make an event?
     armed: bool,
-    deadline: Duration,
     counters: Arc<Counters>,
 }
 
@@ -57,12 +55,7 @@ const COMPLETIONS: usize = 32;
 
 impl Engine {
     /// On these queue pairs, by node.
-    pub(super) fn new(
-        queue: Arc<CompletionQueue>,
-        links: Vec<Link>,
-        work_requests: usize,
-        deadline: Duration,
-    ) -> Self {
+    pub(super) fn new(queue: Arc<CompletionQueue>, links: Vec<Link>, work_requests: usize) -> Self {
         // SAFETY: numbers may be 0.
         let blank: ffi::WorkCompletion = unsafe { std::mem::zeroed() };
         Self {
@@ -73,7 +66,6 @@ impl Engine {
             chain: Chain::new(work_requests),
             completions: vec![blank; COMPLETIONS].into(),
             armed: false,
-            deadline,
             counters: Arc::default(),
         }
     }
@@ -134,7 +126,7 @@ impl Engine {
             match self.links.get(node) {
                 Some(link) if link.is_down() => posted.finish(None),
                 Some(link) if link.holds(offset, bytes) && bytes <= MESSAGE_BYTES.into() => {
-                    self.counts[node] += 1;
+                    self.counts[node] += pieces_of(posted);
                 }
                 _ => {
                     posted.finish(None);
@@ -170,7 +162,7 @@ impl Engine {
     /// Posts what waits for a node, as far as there is room.
     fn post(&mut self, node: usize, now: Instant) {
         let link = &mut self.links[node];
-        while link.room > 0
+        while let Some(room) = link.room()
             && let Some(mut waiting) = link.waiting.front().copied()
         {
             let flight = &mut self.flights[waiting.flight];
@@ -179,7 +171,7 @@ impl Engine {
             let Some(queue_pair) = &link.queue_pair else { return };
             let (local, remote) = (flight.local, link.remote);
             let verbs = flight.batch.posted();
-            let count = self.chain.build(verbs, &mut waiting.cursor, local, remote, id, link.room);
+            let built = self.chain.build(verbs, &mut waiting.cursor, local, remote, id, room);
             // SAFETY: build() has linked the list. What it names is memory of the
             // flight's batch, which stays in `flights` until the list has completed or
             // the queue pair is gone, and which nobody touches until then: only verbs
@@ -189,9 +181,9 @@ impl Engine {
                 self.fail_link(node, &format!("posting failed: {error}"));
                 return;
             }
-            let list = List::new(waiting.flight, from, waiting.cursor.verbs, count, id);
+            let list = List::new(waiting.flight, from, waiting.cursor.verbs, built, id);
             link.note_posted(list, now);
-            waiting.left -= count;
+            waiting.left -= built.requests;
             if waiting.left == 0 {
                 link.waiting.pop_front();
             } else {
@@ -333,8 +325,7 @@ impl Engine {
     /// Fails queue pairs on which nothing has completed for too long.
     pub(super) fn expire(&mut self, now: Instant) {
         for node in 0..self.links.len() {
-            let link = &self.links[node];
-            if !link.posted.is_empty() && now >= link.progress_at + self.deadline {
+            if self.links[node].is_silent(now) {
                 self.fail_link(node, "nothing completes");
             }
         }
@@ -342,8 +333,7 @@ impl Engine {
 
     /// When [`Self::expire`] has something to do unless something completes.
     pub(super) fn expires_at(&self) -> Option<Instant> {
-        let busy = self.links.iter().filter(|link| !link.posted.is_empty());
-        busy.map(|link| link.progress_at + self.deadline).min()
+        self.links.iter().filter_map(Link::beat_ends).min()
     }
 
     fn fail_all(&mut self, reason: &str) {

@@ -36,7 +36,7 @@ pub struct VerbsConfig {
     /// event. 0 on machines without a core to spare.
     pub spin: Duration,
     /// If nothing completes on a queue pair for so long, the node is down. The device
-    /// itself gives up earlier.
+    /// itself gives up earlier; this is for devices that do not.
     pub deadline: Duration,
 }
 
@@ -47,7 +47,9 @@ impl Default for VerbsConfig {
             work_requests: 128,
             // Ten round trips of a busy network.
             spin: Duration::from_micros(100),
-            deadline: Duration::from_secs(1),
+            // A device's timeout may last four times as long as it was set to
+            // (InfiniBand, 9.7.6.1.3), and there are seven of 67 ms.
+            deadline: Duration::from_secs(2),
         }
     }
 }
@@ -108,7 +110,7 @@ impl VerbsConnecting {
             .zip(ends)
             .map(|((node, queue_pair), end)| {
                 queue_pair.connect(&end.address)?;
-                Link::new(queue_pair, node, end, 0, room, now)
+                Link::new(queue_pair, node, end, 0, room, self.config.deadline)
             })
             .collect::<Result<Vec<_>, _>>()?;
         let refused = |error: io::Error| {
@@ -118,7 +120,7 @@ impl VerbsConnecting {
         let events = self.queue.domain().watch().map_err(refused)?;
         let mut spare = spare_batches(self.queue.domain())?;
         let spare_bytes = spare.iter_mut().map(bytes_kept).sum();
-        let engine = Engine::new(self.queue, links, room, self.config.deadline);
+        let engine = Engine::new(self.queue, links, room);
         Ok(VerbsFabric {
             channel,
             events,
