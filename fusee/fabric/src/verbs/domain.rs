@@ -5,6 +5,7 @@
 use super::library::Library;
 use super::{Device, VerbsError, ffi};
 use libc::{c_int, c_void};
+use rustix::process::{Resource, getrlimit};
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -251,6 +252,7 @@ impl MemoryRegion {
             bytes: bytes as u64,
             device: domain.opened.name.clone(),
             reason: io::Error::last_os_error().to_string(),
+            locked_max: getrlimit(Resource::Memlock).current,
         })?;
         Ok(Self { region, domain: domain.clone() })
     }

@@ -36,8 +36,8 @@ pub enum VerbsError {
     /// Memory cannot be registered.
     #[error(
         "{bytes} bytes of memory cannot be registered with {device}: {reason}. Registered memory is \
-         locked: raise the limit (ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; docker: \
-         --ulimit memlock=-1) and see that so much memory is free"
+         locked, and {}: raise the limit (ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; \
+         docker: --ulimit memlock=-1) and see that so much memory is free", limit(*.locked_max)
     )]
     Register {
         /// How much.
@@ -46,6 +46,8 @@ pub enum VerbsError {
         device: String,
         /// What the system says.
         reason: String,
+        /// How much this process may lock, if there is a limit.
+        locked_max: Option<u64>,
     },
     /// Something was refused by the system or by the device.
     #[error("{device}: cannot {what}: {reason}{}", remedy(.reason))]
@@ -66,6 +68,13 @@ impl VerbsError {
     /// What the last call of the system failed with.
     pub(crate) fn refused(device: &str, what: &'static str, error: &io::Error) -> Self {
         Self::Refused { device: device.into(), what, reason: error.to_string() }
+    }
+}
+
+fn limit(locked_max: Option<u64>) -> String {
+    match locked_max {
+        Some(bytes) => format!("this process may lock {bytes} bytes in all"),
+        None => "this process may lock as much as there is".into(),
     }
 }
 
