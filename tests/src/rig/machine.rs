@@ -192,9 +192,11 @@ fn arguments(
     in_network: bool,
 ) -> Vec<String> {
     let interface = if in_network { "eth0" } else { "dummy0" };
+    // On a host without processor time to spare, ticks come too late for the kernel's check
+    // of its timer, and it panics.
     let kernel_line = format!(
-        "console=ttyS0 quiet panic=-1 mitigations=off net.ifnames=0 rig.name={name} \
-         rig.interface={interface} rig.address={} rig.lifetime={}",
+        "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check net.ifnames=0 \
+         rig.name={name} rig.interface={interface} rig.address={} rig.lifetime={}",
         address(number - 1),
         options.lifetime.as_secs(),
     );
