@@ -363,7 +363,7 @@ impl<'a> Reply<'a> {
     /// Checks that it says nothing more.
     pub(crate) fn finish(self) -> Result<(), Malformed> {
         let unused = self.done.last().is_some_and(|bits| {
-            let used = self.verb - (self.done.len() - 1) * 64;
+            let used = self.verb.saturating_sub((self.done.len() - 1) * 64);
             bits.checked_shr(used as u32).unwrap_or(0) != 0
         });
         if unused || !self.results.is_empty() {
