@@ -161,7 +161,7 @@ const ON_DEMAND: &[Suite] = &[
         run: |_| {
             needs::programs(&["cmake", "clang"])?;
             // It has dependencies of its own, and links what the product only loads.
-            cargo(&["test", "--manifest-path", "tests/verbs-abi/Cargo.toml"])
+            cargo(&["test", "--manifest-path", "fusee/fabric/verbs-abi/Cargo.toml"])
                 .args(&["--target-dir", "target/verbs-abi"])
                 .run()
         },

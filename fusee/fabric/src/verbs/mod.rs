@@ -7,7 +7,7 @@
 //!
 //! libibverbs is loaded when verbs are first asked for (`library.rs`), so that one
 //! program runs everywhere and is built with a Rust toolchain alone. Its C ABI is
-//! in `ffi.rs`.
+//! in `ffi/`.
 //!
 //! What is relied on, per queue pair: WRITE after WRITE and READ after WRITE keep
 //! their order, a fenced verb waits for READs and atomics before it, and a completion

@@ -1,7 +1,7 @@
 //! Every size, offset and constant of our binding is what rdma-core's headers say.
 
 #[allow(dead_code, reason = "the file is checked, not used")]
-#[path = "../../../fusee/fabric/src/verbs/ffi.rs"]
+#[path = "../../src/verbs/ffi/mod.rs"]
 mod ours;
 
 use ibverbs_sys as theirs;
