@@ -240,7 +240,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 Standing::Tentative(at) => {
                     self.abort(at, head.word.tentative()).await?;
                 }
-                Standing::Abandoned(at) => self.abandon_backups(at, head.word).await?,
+                Standing::Abandoned(at) => self.abandon_backups(at, head.offered_word()).await?,
                 Standing::Voted(at) => self.end_round(head, at).await?,
             }
             *standing = self.standings(&[ask(head)]).await?[0];

@@ -73,7 +73,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
             }
             if seen == word {
                 standings[number] = Standing::Primary;
-            } else if !word.is_live() || seen == Slot::EMPTY {
+            } else if word.is_tombstone() {
+                // A delete replaces what is there: nobody abandons it.
             } else if seen == word.tentative() {
                 standings[number] = Standing::Tentative(at);
             } else if seen == word.tombstone() && voted[number] == Some(at) {
