@@ -174,17 +174,8 @@ impl Spec for KeySpec {
             return;
         }
         let state = state.as_ref();
-        let (from, to, kept) = match self.expiry {
-            Expiry::AtOnce => (when.from, when.to, None),
-            Expiry::AsJudged => (when.called, when.returned, state),
-        };
-        // Within the millisecond of its end a key may be seen either way.
-        let may_be_there = |held: &Held| {
-            held.expires_at_ms.is_none_or(|ends| self.clock.at(Stamps::ns(from)) <= ends)
-        };
-        let may_be_over = |held: &Held| {
-            held.expires_at_ms.is_some_and(|ends| self.clock.at(Stamps::ns(to)) >= ends)
-        };
+        let look = self.look(when);
+        let kept = state.filter(|_| look.stays);
         let mut go = |current: Option<&Held>, kept: Option<&Held>| {
             let (effect, answer) = op.command.decide(current);
             if op.answer.as_ref().is_some_and(|given| *given != answer) {
@@ -196,19 +187,53 @@ impl Spec for KeySpec {
                 Effect::Replace(held) => {
                     // A value that is over already removes the key, if that is
                     // not over itself.
-                    if self.expiry == Expiry::AsJudged && may_be_over(&held) {
+                    if look.stays && look.may_be_over(&held) {
                         next.push(if current.is_none() { kept.cloned() } else { None });
                     }
                     next.push(Some(held));
                 }
             }
         };
-        if state.is_none_or(may_be_there) {
+        if state.is_none_or(|held| look.may_be_there(held)) {
             go(state, state);
         }
-        if state.is_some_and(may_be_over) {
+        if state.is_some_and(|held| look.may_be_over(held)) {
             go(None, kept);
         }
+    }
+}
+
+/// The look at the clock by which an operation judges whether a key has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// What the clock may have shown.
+    from_ms: u64,
+    to_ms: u64,
+    /// Is a key that has ended still there for others?
+    pub(crate) stays: bool,
+}
+
+impl Look {
+    /// Within the millisecond of its end a key may be seen either way.
+    pub(crate) fn may_be_there(&self, held: &Held) -> bool {
+        held.expires_at_ms.is_none_or(|ends| self.from_ms <= ends)
+    }
+
+    pub(crate) fn may_be_over(&self, held: &Held) -> bool {
+        held.expires_at_ms.is_some_and(|ends| self.to_ms >= ends)
+    }
+}
+
+impl KeySpec {
+    /// The look of an operation that happened then.
+    pub(crate) fn look(&self, when: When) -> Look {
+        let (from, to) = match self.expiry {
+            Expiry::AtOnce => (when.from, when.to),
+            Expiry::AsJudged => (when.called, when.returned),
+        };
+        let shown = |stamp| self.clock.at(Stamps::ns(stamp));
+        let stays = self.expiry == Expiry::AsJudged;
+        Look { from_ms: shown(from), to_ms: shown(to), stays }
     }
 }
 
@@ -218,7 +243,7 @@ impl Spec for KeySpec {
 pub struct Stamps(u64);
 
 impl Stamps {
-    const PER_NS: u64 = 1000;
+    pub(crate) const PER_NS: u64 = 1000;
 
     /// The stamp of an event that happens now.
     pub fn next(&mut self, now_ns: u64) -> u64 {

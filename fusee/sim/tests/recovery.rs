@@ -19,6 +19,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 const KEY: Key<'_> = Key { database: 0, name: b"key" };
+/// What transactions touch besides.
+const OTHER: Key<'_> = Key { database: 0, name: b"other" };
 const DEADLINE_NS: u64 = 1_000_000_000;
 /// Each with other tearing, and with another time between stop and expulsion.
 const SEEDS: u64 = 3;
@@ -32,7 +34,7 @@ const STAYS: u32 = 0;
 /// What is there before, and what the client does to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Story {
-    before: Option<usize>,
+    before: [Option<usize>; 2],
     cached: bool,
     act: Act,
 }
@@ -44,46 +46,81 @@ enum Act {
     Append,
     /// Deletes by a conditional write.
     Take,
+    /// Sets both keys in a transaction.
+    SetBoth(usize),
+    /// Moves the key's value to the other one.
+    Move,
+    /// Reads the key and sets the other one.
+    SetBySight(usize),
+    DeleteBoth,
 }
 
 const SMALL: usize = 4;
 /// Cut into three chunks.
 const LARGE: usize = 2500;
 
-const STORIES: [Story; 14] = {
-    const fn story(before: Option<usize>, cached: bool, act: Act) -> Story {
-        Story { before, cached, act }
+const fn story(before: Option<usize>, cached: bool, act: Act) -> Story {
+    Story { before: [before, None], cached, act }
+}
+
+const STORIES: [Story; 14] = [
+    story(None, false, Act::Set(SMALL)),
+    story(None, false, Act::Append),
+    story(None, false, Act::Set(LARGE)),
+    story(Some(SMALL), true, Act::Set(SMALL)),
+    story(Some(SMALL), false, Act::Set(SMALL)),
+    story(Some(SMALL), true, Act::Append),
+    story(Some(SMALL), true, Act::Delete),
+    story(Some(SMALL), false, Act::Delete),
+    story(Some(SMALL), false, Act::Take),
+    story(Some(SMALL), true, Act::Set(LARGE)),
+    story(Some(LARGE), true, Act::Set(SMALL)),
+    story(Some(LARGE), true, Act::Set(LARGE)),
+    story(Some(LARGE), false, Act::Delete),
+    story(Some(LARGE), true, Act::Append),
+];
+
+/// As EXEC brings them.
+const TRANSACTIONS: [Story; 11] = {
+    const fn both(key: usize, other: usize, cached: bool, act: Act) -> Story {
+        Story { before: [Some(key), Some(other)], cached, act }
     }
     [
-        story(None, false, Act::Set(SMALL)),
-        story(None, false, Act::Append),
-        story(None, false, Act::Set(LARGE)),
-        story(Some(SMALL), true, Act::Set(SMALL)),
-        story(Some(SMALL), false, Act::Set(SMALL)),
-        story(Some(SMALL), true, Act::Append),
-        story(Some(SMALL), true, Act::Delete),
-        story(Some(SMALL), false, Act::Delete),
-        story(Some(SMALL), false, Act::Take),
-        story(Some(SMALL), true, Act::Set(LARGE)),
-        story(Some(LARGE), true, Act::Set(SMALL)),
-        story(Some(LARGE), true, Act::Set(LARGE)),
-        story(Some(LARGE), false, Act::Delete),
-        story(Some(LARGE), true, Act::Append),
+        story(None, false, Act::SetBoth(SMALL)),
+        story(None, false, Act::SetBoth(LARGE)),
+        story(Some(SMALL), true, Act::SetBoth(SMALL)),
+        both(SMALL, SMALL, true, Act::SetBoth(SMALL)),
+        both(LARGE, SMALL, false, Act::SetBoth(LARGE)),
+        story(Some(SMALL), false, Act::Move),
+        both(LARGE, LARGE, true, Act::Move),
+        both(SMALL, SMALL, true, Act::SetBySight(SMALL)),
+        story(Some(LARGE), false, Act::SetBySight(LARGE)),
+        story(None, false, Act::SetBySight(SMALL)),
+        both(SMALL, LARGE, true, Act::DeleteBoth),
     ]
 };
 
-/// What the key holds if the client's write is not done, and if it is.
-fn values(story: Story) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-    let before = story.before.map(|bytes| vec![b'o'; bytes]);
+/// What the two keys hold.
+type Values = [Option<Vec<u8>>; 2];
+
+/// What the keys hold if the client's write is not done, and if it is.
+fn values(story: Story) -> (Values, Values) {
+    let before = story.before.map(|bytes| bytes.map(|bytes| vec![b'o'; bytes]));
+    let [key, other] = before.clone();
+    let new = |bytes| Some(vec![b'n'; bytes]);
     let after = match story.act {
-        Act::Set(bytes) => Some(vec![b'n'; bytes]),
-        Act::Delete | Act::Take => None,
-        Act::Append => Some([before.as_deref().unwrap_or_default(), b"+"].concat()),
+        Act::Set(bytes) => [new(bytes), other],
+        Act::Delete | Act::Take => [None, other],
+        Act::Append => [Some([key.as_deref().unwrap_or_default(), b"+"].concat()), other],
+        Act::SetBoth(bytes) => [new(bytes), new(bytes)],
+        Act::Move => [None, key],
+        Act::SetBySight(bytes) => [key, new(bytes)],
+        Act::DeleteBoth => [None, None],
     };
     (before, after)
 }
 
-async fn act(store: &SimStore, story: Story) {
+async fn act(store: &Rc<SimStore>, story: Story) {
     match story.act {
         Act::Set(bytes) => store.set(KEY, &vec![b'n'; bytes], None).await.unwrap(),
         Act::Delete => assert!(store.delete(KEY).await.unwrap()),
@@ -96,13 +133,33 @@ async fn act(store: &SimStore, story: Story) {
             };
             store.update(KEY, append).await.unwrap();
         }
+        Act::SetBoth(_) | Act::Move | Act::SetBySight(_) | Act::DeleteBoth => {
+            let done = store.transact(async |transaction| {
+                let [key, other] = values(story).1;
+                for (at, value, reads) in
+                    [(KEY, key, matches!(story.act, Act::SetBySight(_))), (OTHER, other, false)]
+                {
+                    match value {
+                        _ if reads => transaction.read(at, |_| ()).await?,
+                        Some(value) => transaction.set(at, &value, Kind::String, None).await?,
+                        None => assert!(transaction.delete(at).await?),
+                    }
+                }
+                Ok(())
+            });
+            done.await.unwrap();
+        }
     }
 }
 
-async fn value(store: &SimStore) -> Option<Vec<u8>> {
-    let mut value = None;
-    store.read(&[KEY], |_, entry| value = entry.unwrap().map(|e| e.value.to_vec())).await;
-    value
+/// What the keys hold.
+async fn look(store: &SimStore) -> Values {
+    let mut values = [None, None];
+    let each = |at: usize, entry: Result<Option<fusee::Entry<'_>>, fusee::Error>| {
+        values[at] = entry.unwrap().map(|entry| entry.value.to_vec());
+    };
+    store.read(&[KEY, OTHER], each).await;
+    values
 }
 
 fn pool_of(replicas: u8) -> Arc<Geometry> {
@@ -143,11 +200,13 @@ fn stops_after(steps: u64, story: Story, replicas: u8, seed: u64) -> bool {
     let stops = Rc::new(executor.block_on(DEADLINE_NS, joined).unwrap().unwrap());
     let (sets, reads) = (stays.clone(), stops.clone());
     let before = async move {
-        if let Some(bytes) = story.before {
-            sets.set(KEY, &vec![b'o'; bytes], None).await.unwrap();
+        for (key, bytes) in [KEY, OTHER].into_iter().zip(story.before) {
+            if let Some(bytes) = bytes {
+                sets.set(key, &vec![b'o'; bytes], None).await.unwrap();
+            }
         }
         if story.cached {
-            assert!(value(&reads).await.is_some());
+            assert!(look(&reads).await[0].is_some());
         }
     };
     executor.block_on(DEADLINE_NS, before).unwrap();
@@ -166,6 +225,12 @@ fn stops_after(steps: u64, story: Story, replicas: u8, seed: u64) -> bool {
     // What was under way goes on for a while.
     let sim = executor.sim();
     executor.block_on(DEADLINE_NS, async move { sim.sleep(seed % 3 * 1500).await });
+    if seed % 2 == 1 {
+        // Somebody comes before the recovery does, and ends what is in his way.
+        let meets = stays.clone();
+        let meets = async move { meets.update(KEY, |_, _| Decision::Keep).await.unwrap() };
+        executor.block_on(DEADLINE_NS, meets).expect("nobody waits for the dead");
+    }
     pool.fence(STOPS);
     for node in (0..geometry.params.nodes).rev() {
         let done = pool.ask(node, Request::Expel { client: stops.client() });
@@ -185,13 +250,14 @@ fn stops_after(steps: u64, story: Story, replicas: u8, seed: u64) -> bool {
             maintains.maintain().await.unwrap();
             sim.sleep(1000).await;
         }
-        value(&maintains).await
+        look(&maintains).await
     };
     let found = executor.block_on(10 * DEADLINE_NS, recovers).expect("it ends");
     let (old, new) = values(story);
     let what = format!("{story:?}, {replicas} replicas, seed {seed}, stopped after {steps}");
     let stopped = pool.is_stopped(STOPS);
-    assert!(found == new || (stopped && found == old), "{what}: {:?}", found.map(|v| v.len()));
+    let lengths = || found.each_ref().map(|value| value.as_ref().map(Vec::len));
+    assert!(found == new || (stopped && found == old), "{what}: {:?}", lengths());
     let living = [Living { client: stays.client(), blocks: stays.audit() }];
     let census = audit(&geometry, &pool.nodes(), &living);
     let census = census.unwrap_or_else(|fault| panic!("{what}: {fault}"));
@@ -200,9 +266,9 @@ fn stops_after(steps: u64, story: Story, replicas: u8, seed: u64) -> bool {
 }
 
 /// Every step of every story, under some seeds.
-fn every_step(replicas: u8) {
+fn every_step(stories: &[Story], replicas: u8) {
     let mut steps = 0;
-    for story in STORIES {
+    for &story in stories {
         for seed in 0..SEEDS {
             steps += (1..).take_while(|&step| stops_after(step, story, replicas, seed)).count();
         }
@@ -212,22 +278,42 @@ fn every_step(replicas: u8) {
 
 #[test]
 fn without_backups_nothing_is_lost_wherever_a_client_stops() {
-    every_step(1);
+    every_step(&STORIES, 1);
 }
 
 #[test]
 fn with_one_backup_nothing_is_lost_wherever_a_client_stops() {
-    every_step(2);
+    every_step(&STORIES, 2);
 }
 
 #[test]
 fn with_two_backups_nothing_is_lost_wherever_a_client_stops() {
-    every_step(3);
+    every_step(&STORIES, 3);
 }
 
 #[test]
 fn with_three_backups_nothing_is_lost_wherever_a_client_stops() {
-    every_step(4);
+    every_step(&STORIES, 4);
+}
+
+#[test]
+fn without_backups_a_transaction_is_done_or_not_wherever_its_client_stops() {
+    every_step(&TRANSACTIONS, 1);
+}
+
+#[test]
+fn with_one_backup_a_transaction_is_done_or_not_wherever_its_client_stops() {
+    every_step(&TRANSACTIONS, 2);
+}
+
+#[test]
+fn with_two_backups_a_transaction_is_done_or_not_wherever_its_client_stops() {
+    every_step(&TRANSACTIONS, 3);
+}
+
+#[test]
+fn with_three_backups_a_transaction_is_done_or_not_wherever_its_client_stops() {
+    every_step(&TRANSACTIONS, 4);
 }
 
 // Would anybody notice if recovery lacked a part?

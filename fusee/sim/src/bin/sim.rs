@@ -41,7 +41,7 @@ struct Arguments {
     /// Let keys end for everybody at once, not for each operation as it judges.
     #[arg(long)]
     strict_expiry: bool,
-    /// Let clients run transactions; no key expires then.
+    /// Let clients run transactions.
     #[arg(long)]
     transactions: bool,
     /// Go on after a failure, and list the seeds that failed.

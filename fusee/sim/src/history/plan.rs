@@ -29,7 +29,7 @@ pub struct Scenario {
     pub churn_percent: u64,
     /// Do clients scan?
     pub scans: bool,
-    /// How many tasks in a hundred are transactions. No key ends then.
+    /// How many tasks in a hundred are transactions.
     pub transactions_percent: u64,
     /// Keep a trace.
     pub trace: bool,
@@ -63,7 +63,6 @@ impl Scenario {
             operations: 3..=7,
             keys: 2..=3,
             churn_percent: 20,
-            expiry: None,
             scans: false,
             transactions_percent: 50,
             ..Self::default()

@@ -161,10 +161,10 @@ impl<S: Subject> Record<S> {
     }
 
     pub(super) fn judge(&self, plan: &Plan) -> Result<(), Fault> {
-        if !self.executions.borrow().is_empty() {
-            return self.judge_together();
-        }
         let spec = KeySpec { clock: plan.clock, expiry: plan.expiry };
+        if !self.executions.borrow().is_empty() {
+            return self.judge_together(spec);
+        }
         for key in 0..self.keys.len() {
             let calls = self.calls.borrow();
             let mut calls: Vec<Call<Operation>> =
@@ -179,7 +179,7 @@ impl<S: Subject> Record<S> {
     }
 
     /// All keys at once, as transactions need it.
-    fn judge_together(&self) -> Result<(), Fault> {
+    fn judge_together(&self, spec: KeySpec) -> Result<(), Fault> {
         let one = |(key, call): &(usize, Call<Operation>)| Call {
             called: call.called,
             returned: call.returned,
@@ -193,7 +193,7 @@ impl<S: Subject> Record<S> {
         let mut calls: Vec<Call<Deed>> = self.calls.borrow().iter().map(one).collect();
         calls.extend(self.executions.borrow().iter().map(several));
         calls.sort_by_key(|call| call.called);
-        check(&KeysSpec, vec![None; self.keys.len()], &calls, CHECK_STEPS_MAX)
+        check(&KeysSpec(spec), vec![None; self.keys.len()], &calls, CHECK_STEPS_MAX)
             .map_err(|verdict| Fault::NotLinearizable(verdict.explain(&calls)))
     }
 
