@@ -124,6 +124,15 @@ impl Channels {
         receivers
     }
 
+    /// Shows everybody who listens, and to what.
+    pub(crate) fn each(&self, mut show: impl FnMut(Way, &[u8], &Client)) {
+        for way in Way::ALL {
+            for (name, clients) in &*self.read(way) {
+                clients.iter().for_each(|client| show(way, name, client));
+            }
+        }
+    }
+
     /// The names that somebody listens to.
     pub(crate) fn names(&self, way: Way) -> Vec<Arc<[u8]>> {
         self.read(way).keys().cloned().collect()

@@ -55,9 +55,10 @@ impl ClientType {
     }
 }
 
-/// What a client says of itself.
+/// What a client says of itself, and who it has proved to be.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
+    pub(crate) user: Vec<u8>,
     pub(crate) name: Vec<u8>,
     pub(crate) library: Vec<u8>,
     pub(crate) library_version: Vec<u8>,
@@ -140,7 +141,7 @@ impl Client {
             format!(
                 " age={} idle={} flags={} db={} sub={} psub={} ssub={} multi=-1 qbuf={} qbuf-free={} \
                  argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} \
-                 user=default redir=-1 resp={} lib-name=",
+                 user=",
                 self.age_s(now_ms),
                 seconds_since(self.last_active_ms()),
                 self.flags(),
@@ -153,10 +154,12 @@ impl Client {
                 waiting,
                 waiting + capacity,
                 command,
-                self.protocol.load(Ordering::Relaxed),
             )
             .as_bytes(),
         );
+        out.extend_from_slice(&names.user);
+        let protocol = self.protocol.load(Ordering::Relaxed);
+        out.extend_from_slice(format!(" redir=-1 resp={protocol} lib-name=").as_bytes());
         out.extend_from_slice(&names.library);
         out.extend_from_slice(b" lib-ver=");
         out.extend_from_slice(&names.library_version);

@@ -19,6 +19,7 @@ use hash::HashRead;
 use multi::Multi;
 use object::ObjectRead;
 
+pub(crate) mod acl;
 pub mod bits;
 pub(crate) mod client;
 pub(crate) mod config;
@@ -151,6 +152,19 @@ pub enum Walk {
 #[expect(missing_docs, reason = "each is the command of its name")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Local {
+    AclCat,
+    AclDelUser,
+    AclDryRun,
+    AclGenPass,
+    AclGetUser,
+    AclHelp,
+    AclList,
+    AclLoad,
+    AclLog,
+    AclSave,
+    AclSetUser,
+    AclUsers,
+    AclWhoAmI,
     Ping,
     Echo,
     Quit,

@@ -42,6 +42,8 @@ pub struct Config {
     pub max_clients: usize,
     /// What clients authenticate by; none if empty.
     pub require_pass: String,
+    /// The file that users are read from and written to.
+    pub acl_file: Option<PathBuf>,
     /// Whether only this machine is served while there is no password.
     pub protected_mode: bool,
     /// Seconds after which a silent connection is closed; 0 is never.
@@ -175,6 +177,10 @@ struct Layer {
     /// user of this machine can see the flags [default: none]
     #[arg(long, env = "FUSEE_REQUIREPASS", value_name = "PASSWORD", hide_env_values = true)]
     requirepass: Option<String>,
+    /// Read users from this file at start and by ACL LOAD, write them by ACL SAVE; give
+    /// every gateway the same [default: only the default user]
+    #[arg(long, env = "FUSEE_ACLFILE", value_name = "FILE")]
+    aclfile: Option<PathBuf>,
     /// While there is no password, serve only clients of this machine [default: yes]
     #[arg(long, env = "FUSEE_PROTECTED_MODE", value_enum, value_name = "YES|NO")]
     protected_mode: Option<YesNo>,
@@ -218,6 +224,7 @@ impl Default for Config {
             index_cache: 1 << 22,
             max_clients: 10_000,
             require_pass: String::new(),
+            acl_file: None,
             protected_mode: true,
             timeout_s: 0,
             output_limit_bytes: 64 << 20,
@@ -298,6 +305,7 @@ impl Config {
         put(&mut self.index_cache, layer.index_cache);
         put(&mut self.max_clients, layer.max_clients);
         put(&mut self.require_pass, layer.requirepass);
+        put(&mut self.acl_file, layer.aclfile.map(Some));
         put(&mut self.protected_mode, layer.protected_mode.map(|answer| answer == YesNo::Yes));
         put(&mut self.timeout_s, layer.timeout);
         put(&mut self.output_limit_bytes, layer.output_limit.map(|size| size.0 as usize));

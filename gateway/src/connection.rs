@@ -113,8 +113,7 @@ impl Link {
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve<K: Keyspace + 'static>(worker: Rc<Worker<K>>, link: Rc<Link>) {
-    let authenticated = !worker.place.shared.settings.has_password();
-    let session = Session::new(link.client.clone(), authenticated);
+    let session = Session::new(link.client.clone(), &worker.place);
     let mut connection = Connection { worker: &worker, link: &link, session, input: Vec::new() };
     if let Err(error) = connection.run().await {
         debug!(client = link.client.id, %error, "a connection broke");
@@ -204,6 +203,7 @@ impl<K: Keyspace> Connection<'_, K> {
         self.link.client.holds(self.input.len(), self.input.capacity());
         let begin = place.clock.raw();
         self.session.begin(begin);
+        self.session.state.look_up_user(place);
         let mut reply = Reply::new(socket.take(buffers), self.session.state.protocol);
         let flow = loop {
             let flow = self.session.step(keyspace, place, &self.input, &mut reply).await;

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 mod channels;
 mod client;
 pub mod command;

@@ -36,14 +36,23 @@ pub enum ErrorKind {
     WrongPass,
     /// A command before AUTH.
     NoAuth,
+    /// A command, key or channel that is not for the user.
+    NoPerm,
 }
 
 impl ErrorKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
     /// All of them.
-    pub const ALL: [Self; Self::COUNT] =
-        [Self::Err, Self::WrongType, Self::Oom, Self::NoProto, Self::WrongPass, Self::NoAuth];
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Err,
+        Self::WrongType,
+        Self::Oom,
+        Self::NoProto,
+        Self::WrongPass,
+        Self::NoAuth,
+        Self::NoPerm,
+    ];
 
     /// As it stands in the reply.
     pub fn prefix(self) -> &'static str {
@@ -54,6 +63,7 @@ impl ErrorKind {
             Self::NoProto => "NOPROTO",
             Self::WrongPass => "WRONGPASS",
             Self::NoAuth => "NOAUTH",
+            Self::NoPerm => "NOPERM",
         }
     }
 

@@ -144,6 +144,11 @@ impl<'a> Arguments<'a> {
         &self.buffer[span.start as usize..span.end as usize]
     }
 
+    /// The request that the arguments from `index` on would be.
+    pub(crate) fn skip(&self, index: usize) -> Self {
+        Self { buffer: self.buffer, spans: &self.spans[index..] }
+    }
+
     /// The arguments from `index` on.
     pub fn from(&self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let Self { buffer, spans } = *self;

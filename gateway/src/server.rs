@@ -11,6 +11,7 @@ use thiserror::Error;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
+use crate::acl::Acl;
 use crate::config::Config;
 use crate::control;
 use crate::keyspace::Keyspace;
@@ -52,6 +53,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The file of users is not one.
+    #[error("{0}")]
+    Users(String),
     /// A thread could not be started.
     #[error("cannot start worker {worker}: {source}; ask for fewer by --workers")]
     Thread {
@@ -103,7 +107,10 @@ where
     settings.tell("maxmemory", config.memory_bytes.to_string());
     let bind: Vec<String> = config.bind.iter().map(ToString::to_string).collect();
     settings.tell("bind", bind.join(" "));
-    let shared = Arc::new(Shared::new(settings, config.workers, port));
+    let file = config.acl_file.as_deref();
+    settings.tell("aclfile", file.map_or(String::new(), |file| file.display().to_string()));
+    let acl = Acl::new(&config.require_pass, file).map_err(StartError::Users)?;
+    let shared = Arc::new(Shared::new(settings, acl, config.workers, port));
     let (stop, _) = watch::channel(false);
     let (ended, control_ended) = watch::channel(false);
     let mut server = Server {

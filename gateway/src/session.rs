@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use fusee::{Key, Setting, Watched};
 
+use crate::acl::User;
 use crate::client::Client;
 use crate::command::multi::{self, Kept, Queue};
 use crate::command::pubsub::Subscriptions;
@@ -75,6 +76,9 @@ pub(crate) struct State {
     pub(crate) database: u8,
     pub(crate) protocol: Protocol,
     pub(crate) authenticated: bool,
+    pub(crate) user: Arc<User>,
+    /// As of which change of users.
+    user_version: u64,
     pub(crate) replies: Replies,
     pub(crate) subscriptions: Subscriptions,
     pub(crate) is_monitor: bool,
@@ -83,6 +87,13 @@ pub(crate) struct State {
     pub(crate) watched: Vec<Rc<Watched>>,
     /// Whether any of these keeps requests from running as they come.
     is_guarded: bool,
+}
+
+/// On whose behalf commands run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct By<'a> {
+    pub(crate) client: &'a Arc<Client>,
+    pub(crate) user: &'a Arc<User>,
 }
 
 /// Which replies a client wants.
@@ -97,12 +108,14 @@ pub(crate) enum Replies {
 
 impl State {
     /// What the state of a connection is at first.
-    pub(crate) fn new(client: Arc<Client>, authenticated: bool) -> Self {
+    pub(crate) fn new(client: Arc<Client>, user: Arc<User>, user_version: u64) -> Self {
         let mut state = Self {
             client,
             database: 0,
             protocol: Protocol::default(),
-            authenticated,
+            authenticated: user.is_open(),
+            user,
+            user_version,
             replies: Replies::All,
             subscriptions: Subscriptions::default(),
             is_monitor: false,
@@ -112,6 +125,36 @@ impl State {
         };
         state.guard();
         state
+    }
+
+    pub(crate) fn by(&self) -> By<'_> {
+        By { client: &self.client, user: &self.user }
+    }
+
+    /// Makes the connection a user's.
+    pub(crate) fn becomes(&mut self, user: Arc<User>) {
+        self.client.names().user.clone_from(&user.name);
+        self.user = user;
+        self.guard();
+    }
+
+    /// Looks what its user may do, if users have changed since.
+    #[inline]
+    pub(crate) fn look_up_user(&mut self, place: &Place) {
+        if self.user_version != place.shared.acl.version() {
+            self.look_up_user_anew(place);
+        }
+    }
+
+    #[cold]
+    fn look_up_user_anew(&mut self, place: &Place) {
+        self.user_version = place.shared.acl.version();
+        match place.shared.acl.user(&self.user.name) {
+            Some(user) => self.user = user,
+            // The connection is about to be ended.
+            None => self.authenticated = false,
+        }
+        self.guard();
     }
 
     /// To be called when something has changed.
@@ -183,9 +226,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(client: Arc<Client>, authenticated: bool) -> Self {
+    pub(crate) fn new(client: Arc<Client>, place: &Place) -> Self {
+        let user_version = place.shared.acl.version();
+        let user = place.shared.acl.default_user();
+        client.names().user.clone_from(&user.name);
+        let state = State::new(client, user, user_version);
         Self {
-            state: State::new(client, authenticated),
+            state,
             requests: Requests::default(),
             looked: 0,
             looked_at: 0,
@@ -235,7 +282,14 @@ impl Session {
         if self.state.is_guarded || place.shared.is_watched() || place.is_full.get() {
             return self.step_alone(keyspace, place, input, reply).await;
         }
-        self.run(keyspace, place, input, reply, usize::MAX).await
+        let mut gathered_max = usize::MAX;
+        if !self.state.user.is_unlimited() {
+            gathered_max = self.allowed(input);
+            if gathered_max == 0 {
+                return self.step_alone(keyspace, place, input, reply).await;
+            }
+        }
+        self.run(keyspace, place, input, reply, gathered_max).await
     }
 
     /// Runs one request after all that can keep it from running has been asked.
@@ -381,7 +435,7 @@ impl Session {
         if command.run == Run::Write(Write::Set)
             && self.next + 1 < self.jobs.len()
             && gathered_max > 1
-            && self.sets(keyspace, place, input, reply).await
+            && self.sets(keyspace, place, input, reply, gathered_max).await
         {
             return Flow::More;
         }

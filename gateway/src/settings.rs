@@ -32,7 +32,6 @@ pub(crate) struct Settings {
     latency_ms: AtomicU64,
     /// Milliseconds after which a script is ended; 0 is never.
     script_ms: AtomicU64,
-    has_password: AtomicBool,
     protected: AtomicBool,
     /// Bytes of messages that may wait for a subscriber; 0 is any number.
     subscriber_bytes: AtomicUsize,
@@ -66,7 +65,6 @@ impl Settings {
             slow_entries_max: AtomicUsize::new(0),
             latency_ms: AtomicU64::new(0),
             script_ms: AtomicU64::new(0),
-            has_password: AtomicBool::new(false),
             protected: AtomicBool::new(true),
             subscriber_bytes: AtomicUsize::new(0),
             max_memory: AtomicU64::new(0),
@@ -102,7 +100,6 @@ impl Settings {
             "slowlog-max-len" => self.slow_entries_max.store(number() as usize, Ordering::Relaxed),
             "latency-monitor-threshold" => self.latency_ms.store(number(), Ordering::Relaxed),
             "busy-reply-threshold" => self.script_ms.store(number(), Ordering::Relaxed),
-            "requirepass" => self.has_password.store(!value.is_empty(), Ordering::Relaxed),
             "protected-mode" => self.protected.store(value == "yes", Ordering::Relaxed),
             "client-output-buffer-limit" => {
                 self.subscriber_bytes.store(self.subscriber_limit().hard_bytes, Ordering::Relaxed);
@@ -148,25 +145,18 @@ impl Settings {
         self.max_memory.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn has_password(&self) -> bool {
-        self.has_password.load(Ordering::Relaxed)
+    /// The password that was asked for by configuration, if any.
+    pub(crate) fn password(&self) -> String {
+        self.get("requirepass")
     }
 
-    /// Whether who comes from another machine is sent away: nobody has chosen a
-    /// password.
+    /// Whether only this machine is served while anybody may come in.
     pub(crate) fn is_protected(&self) -> bool {
-        self.protected.load(Ordering::Relaxed) && !self.has_password()
+        self.protected.load(Ordering::Relaxed)
     }
 
-    /// Whether this is the password. How long the answer takes does not tell how
-    /// much of it was right.
-    pub(crate) fn is_password(&self, given: &[u8]) -> bool {
-        let password = self.get("requirepass");
-        let mut different = usize::from(password.len() != given.len());
-        for (index, byte) in given.iter().enumerate() {
-            different |= usize::from(password.as_bytes().get(index) != Some(byte));
-        }
-        different == 0
+    pub(crate) fn acl_log_entries_max(&self) -> usize {
+        self.get("acllog-max-len").parse().unwrap_or(0)
     }
 
     pub(crate) fn subscriber_bytes(&self) -> usize {
@@ -277,18 +267,6 @@ mod tests {
         assert_eq!(change(&settings, "hash-max-ziplist-value", "5"), Ok(()));
         assert_eq!(settings.get("hash-max-listpack-value"), "5");
         assert_eq!(change(&settings, "no-such-thing", "5"), Err(Refused::Unknown));
-    }
-
-    #[test]
-    fn a_password_is_right_as_a_whole_or_not_at_all() {
-        let settings = Settings::new(100, 0);
-        assert!(!settings.has_password() && settings.is_protected());
-        assert_eq!(change(&settings, "requirepass", "secret"), Ok(()));
-        assert!(settings.has_password() && !settings.is_protected());
-        for wrong in ["", "secre", "secrets", "Secret"] {
-            assert!(!settings.is_password(wrong.as_bytes()), "{wrong}");
-        }
-        assert!(settings.is_password(b"secret"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use crate::acl::Acl;
 use crate::channels::Channels;
 use crate::client::{Client, Clients};
 use crate::inbox::Message;
@@ -37,6 +38,7 @@ pub(crate) enum Pause {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
+    pub(crate) acl: Acl,
     pub(crate) clients: Clients,
     pub(crate) channels: Channels,
     pub(crate) slow: Slow,
@@ -60,7 +62,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     #[expect(clippy::disallowed_methods, reason = "the uptime is of this process, not of the pool")]
-    pub(crate) fn new(settings: Settings, workers: usize, port: u16) -> Self {
+    pub(crate) fn new(settings: Settings, acl: Acl, workers: usize, port: u16) -> Self {
         let started_ms = unix_ms();
         let seed = (started_ms << 22) ^ u64::from(std::process::id());
         let run_id = (0..5)
@@ -70,6 +72,7 @@ impl Shared {
             .collect();
         let this = Self {
             settings,
+            acl,
             clients: Clients::default(),
             channels: Channels::default(),
             slow: Slow::default(),
@@ -96,6 +99,12 @@ impl Shared {
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         self.watch.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether who comes from another machine is sent away: anybody who came
+    /// could do anything.
+    pub(crate) fn is_protected(&self) -> bool {
+        self.settings.is_protected() && self.acl.default_user().takes_any_password
     }
 
     fn watch(&self, why: u8, does: bool) {

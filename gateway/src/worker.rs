@@ -141,7 +141,7 @@ impl<K: Keyspace + 'static> Worker<K> {
             return;
         }
         let Ok(local) = stream.local_addr() else { return };
-        if shared.settings.is_protected() && !address.ip().to_canonical().is_loopback() {
+        if shared.is_protected() && !address.ip().to_canonical().is_loopback() {
             stats.connections_rejected.add(1);
             let _ = stream.try_write(PROTECTED);
             return;

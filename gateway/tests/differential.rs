@@ -6,10 +6,9 @@
 mod common;
 
 use std::io::Write as _;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::net::Shutdown;
 
+use common::redis::Redis;
 use common::{Client, Gateway, config, encode};
 use gateway::config::Config;
 
@@ -17,52 +16,6 @@ const ROUNDS: u64 = 400;
 /// A flush of the store looks at its whole index, slowly without optimisation.
 const ROUNDS_OVER_THE_STORE: u64 = if cfg!(debug_assertions) { 60 } else { 1000 };
 const COMMANDS_PER_ROUND: u64 = 25;
-
-struct Redis {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Redis {
-    fn start() -> Self {
-        let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = free.local_addr().expect("it is bound");
-        drop(free);
-        let child = Command::new(&program)
-            .args(["--port", &address.port().to_string(), "--save", "", "--appendonly", "no"])
-            .args(["--bind", "127.0.0.1", "--dir", "/tmp"])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| {
-                panic!(
-                    "redis-server is missing ({program}: {error}): install Debian's package \
-                     redis-server, or name the program in REDIS_SERVER"
-                )
-            });
-        let redis = Self { child, address };
-        for _ in 0..500 {
-            if TcpStream::connect(address).is_ok() {
-                return redis;
-            }
-            pause(Duration::from_millis(20));
-        }
-        panic!("redis-server does not listen on {address}");
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "waits for another process")]
-fn pause(time: Duration) {
-    std::thread::sleep(time);
-}
 
 /// A sequence that only the seed decides.
 struct Random(u64);

@@ -101,13 +101,14 @@ struct Filter<'a> {
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
     kind: Option<ClientType>,
+    user: Option<&'a [u8]>,
     age_min_s: Option<u64>,
     spares_itself: bool,
 }
 
 impl<'a> Filter<'a> {
     /// Reads the new form's pairs; `None` after an error reply.
-    fn parse(arguments: Arguments<'a>, reply: &mut Reply) -> Option<Self> {
+    fn parse(place: &Place, arguments: Arguments<'a>, reply: &mut Reply) -> Option<Self> {
         let mut filter = Self { spares_itself: true, ..Self::default() };
         let mut words = arguments.from(2);
         while let Some(name) = words.next() {
@@ -138,11 +139,12 @@ impl<'a> Filter<'a> {
             } else if is(name, "laddr") {
                 filter.local_address = Some(value);
             } else if is(name, "user") {
-                if value != b"default" {
+                if place.shared.acl.user(value).is_none() {
                     let text = [b"ERR No such user '", printed(value), b"'"].concat();
                     reply.error_bytes(&text);
                     return None;
                 }
+                filter.user = Some(value);
             } else if is(name, "skipme") && ["yes", "no"].iter().any(|word| is(value, word)) {
                 filter.spares_itself = is(value, "yes");
             } else {
@@ -160,6 +162,7 @@ impl<'a> Filter<'a> {
             && self.address.is_none_or(|address| is(client.address, address))
             && self.local_address.is_none_or(|address| is(client.local_address, address))
             && self.kind.is_none_or(|kind| kind == client.kind())
+            && self.user.is_none_or(|user| client.names().user == user)
             && self.age_min_s.is_none_or(|age| client.age_s(now_ms) >= age)
     }
 }
@@ -175,7 +178,7 @@ pub(super) fn kill(
     let filter = if is_old {
         Filter { address: Some(arguments.get(2)), ..Filter::default() }
     } else {
-        match Filter::parse(arguments, reply) {
+        match Filter::parse(place, arguments, reply) {
             Some(filter) => filter,
             None => return Flow::More,
         }

@@ -46,6 +46,9 @@ pub(super) fn set(place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
     match place.shared.settings.change(&changes) {
         Ok(()) => {
             place.shared.settings_changed();
+            if changes.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"requirepass")) {
+                place.shared.acl.set_default_password(&place.shared.settings.password());
+            }
             reply.ok();
         }
         Err((name, Refused::Unknown)) => {

@@ -4,9 +4,10 @@
 use fusee::DATABASES;
 
 use super::{
-    Command, Local, NOT_INTEGER, client, config, docs, eval, integer, is, printed, pubsub, server,
-    slowlog,
+    Command, Local, NOT_INTEGER, Run, acl, client, config, docs, eval, integer, is, printed,
+    pubsub, server, slowlog,
 };
+use crate::acl::{Context, DEFAULT, Reason};
 use crate::channels::Way;
 use crate::reply::{Protocol, Reply};
 use crate::request::Arguments;
@@ -25,6 +26,25 @@ pub(crate) fn local(
     reply: &mut Reply,
 ) -> Flow {
     match local {
+        Local::AclCat => acl::cat(arguments, reply),
+        Local::AclDelUser => acl::deluser(place, arguments, reply),
+        Local::AclDryRun => acl::dryrun(place, arguments, reply),
+        Local::AclGenPass => acl::genpass(arguments, reply),
+        Local::AclGetUser => acl::getuser(place, arguments, reply),
+        Local::AclHelp => server::help("ACL", reply),
+        Local::AclList => acl::list(place, reply),
+        Local::AclLoad => {
+            acl::load(place, reply);
+            state.look_up_user(place);
+        }
+        Local::AclLog => acl::log(place, arguments, reply),
+        Local::AclSave => acl::save(place, reply),
+        Local::AclSetUser => {
+            acl::setuser(place, arguments, reply);
+            state.look_up_user(place);
+        }
+        Local::AclUsers => acl::users(place, reply),
+        Local::AclWhoAmI => reply.bulk(&state.user.name),
         Local::Ping => ping(state, arguments, reply),
         Local::Echo => reply.bulk(arguments.get(1)),
         Local::Quit => {
@@ -161,31 +181,51 @@ pub(crate) fn database_of(number: &[u8]) -> Option<u8> {
     integer(number).and_then(|n| u8::try_from(n).ok()).filter(|number| *number < DATABASES)
 }
 
-/// AUTH [user] password. There is one user.
+/// AUTH [user] password
 fn auth(state: &mut State, place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
-    let has_password = place.shared.settings.has_password();
     match arguments.len() {
-        2 if !has_password => reply.error(
+        2 if place.shared.acl.default_user().takes_any_password => reply.error(
             "ERR AUTH <password> called without any password configured for the default user. \
              Are you sure your configuration is correct?",
         ),
-        2 if authenticate(state, place, b"default", arguments.get(1)) => reply.ok(),
+        2 if authenticate(state, place, DEFAULT, arguments.get(1)) => reply.ok(),
         3 if authenticate(state, place, arguments.get(1), arguments.get(2)) => reply.ok(),
         2 | 3 => wrong_password(reply),
         _ => reply.error(super::SYNTAX),
     }
 }
 
+/// The user and the password that a command gives, if it makes the connection a user's.
+pub(super) fn credentials<'a>(
+    command: &Command,
+    arguments: Arguments<'a>,
+) -> Option<(&'a [u8], &'a [u8])> {
+    match (command.run, arguments.len()) {
+        (Run::Local(Local::Auth), 2) => Some((DEFAULT, arguments.get(1))),
+        (Run::Local(Local::Auth), 3) => Some((arguments.get(1), arguments.get(2))),
+        (Run::Local(Local::Hello), _) => {
+            let mut words = arguments.from(1);
+            words.find(|word| is(word, "auth"))?;
+            words.next().zip(words.next())
+        }
+        _ => None,
+    }
+}
+
 /// Whether these are the words of a user; the connection is then that user's.
 fn authenticate(state: &mut State, place: &Place, user: &[u8], password: &[u8]) -> bool {
-    let settings = &place.shared.settings;
-    let is_right =
-        user == b"default" && (!settings.has_password() || settings.is_password(password));
-    if is_right {
-        state.authenticated = true;
-        state.guard();
+    match place.shared.acl.authenticate(user, password) {
+        Some(user) => {
+            state.authenticated = true;
+            state.becomes(user);
+            true
+        }
+        None => {
+            let why = (Reason::Auth, Context::TopLevel);
+            acl::note(why, b"auth", user, &state.client, &place.shared);
+            false
+        }
     }
-    is_right
 }
 
 fn wrong_password(reply: &mut Reply) {
@@ -263,7 +303,9 @@ fn hello(state: &mut State, place: &Place, arguments: Arguments<'_>, reply: &mut
 fn reset(state: &mut State, place: &Place, reply: &mut Reply) {
     forget(state, place);
     state.forget_transaction();
-    state.authenticated = !place.shared.settings.has_password();
+    let user = place.shared.acl.default_user();
+    state.authenticated = user.is_open();
+    state.becomes(user);
     state.replies = Replies::All;
     state.database = 0;
     state.protocol = Protocol::Resp2;

@@ -5,13 +5,21 @@ use super::{Run, SYNTAX, glob, is};
 use crate::reply::Reply;
 use crate::request::Arguments;
 
+/// The categories that there are, also those of commands that are not here.
+#[rustfmt::skip]
+pub(crate) const CATEGORIES: [&str; 21] = [
+    "keyspace", "read", "write", "set", "sortedset", "list", "hash", "string", "bitmap",
+    "hyperloglog", "geo", "stream", "pubsub", "admin", "fast", "slow", "blocking", "dangerous",
+    "connection", "transaction", "scripting",
+];
+
 fn whole() -> impl Iterator<Item = &'static Command> + Clone {
     let hidden = |command: &&Command| command.run != Run::CloseSilently;
     COMMANDS.iter().filter(|command| !command.is_subcommand()).filter(hidden)
 }
 
 /// The command that `get` or `client|id` names.
-pub(super) fn named(name: &[u8]) -> Option<&'static Command> {
+pub(crate) fn named(name: &[u8]) -> Option<&'static Command> {
     let mut parts = name.splitn(2, |byte| *byte == b'|');
     let mut id = table::find(parts.next()?)?;
     if let Some(subcommand) = parts.next() {
@@ -140,19 +148,20 @@ fn keys_of(arguments: Arguments<'_>) -> Result<(&'static Command, Vec<usize>), &
         let id = table::find_subcommand(id, arguments.get(3)).ok_or(UNKNOWN)?;
         command = &COMMANDS[usize::from(id)];
     }
-    if command.keys.0 == 0 {
+    if command.keys.0 == 0 && !matches!(command.run, Run::Eval(_)) {
         return Err("ERR The command has no key arguments");
     }
     if !command.takes(arguments.len() - 2) {
         return Err("ERR Invalid number of arguments specified for command");
     }
-    let places = command.key_places(arguments.len() - 2);
+    let places = command.keys_among(arguments.skip(2));
     Ok((command, places.map(|place| place + 2).collect()))
 }
 
 /// What a command does with its keys, in Redis's words.
 fn key_flags(command: &Command) -> &'static [&'static str] {
     match command.name {
+        "eval" | "evalsha" => &["RW", "access", "update"],
         _ if !command.is_write() => &["RO", "access"],
         "set" | "setex" | "psetex" | "mset" | "msetnx" => &["OW", "update"],
         "setnx" => &["OW", "insert"],
@@ -217,24 +226,28 @@ fn key_specs(command: &Command, reply: &mut Reply) {
     reply.integer(0);
 }
 
-fn categories(command: &Command) -> impl Iterator<Item = &'static str> + use<> {
+/// The categories of a command for ACL, each with its @.
+pub(crate) fn categories(command: &Command) -> impl Iterator<Item = &'static str> + use<> {
     let flags: Vec<&str> = command.flag_names().collect();
     let has = |flag| flags.contains(&flag);
+    if command.run == Run::Container {
+        // What it holds has categories of its own.
+        return Vec::from(["@slow"]).into_iter();
+    }
     let keyspace = command.group == Group::Generic
         || ["dbsize", "flushall", "flushdb"].contains(&command.name);
-    let dangerous = has("admin")
-        || ["keys", "flushall", "flushdb", "info"].contains(&command.name)
-        || command.group == Group::Scripting;
+    let dangerous = has("admin") || ["keys", "flushall", "flushdb", "info"].contains(&command.name);
+    let connection = command.group == Group::Connection || command.name.starts_with("command");
     [
         (keyspace, "@keyspace"),
-        (has("readonly"), "@read"),
+        (has("readonly") && command.group != Group::Scripting, "@read"),
         (has("write"), "@write"),
         (command.group == Group::String, "@string"),
         (command.group == Group::Hash, "@hash"),
         (command.group == Group::Bitmap, "@bitmap"),
-        (command.group == Group::PubSub, "@pubsub"),
+        (has("pubsub"), "@pubsub"),
+        (connection, "@connection"),
         (command.group == Group::Transactions, "@transaction"),
-        (command.group == Group::Connection, "@connection"),
         (command.group == Group::Scripting, "@scripting"),
         (has("admin"), "@admin"),
         (dangerous, "@dangerous"),
@@ -244,6 +257,8 @@ fn categories(command: &Command) -> impl Iterator<Item = &'static str> + use<> {
     .into_iter()
     .filter(|(is, _)| *is)
     .map(|(_, name)| name)
+    .collect::<Vec<_>>()
+    .into_iter()
 }
 
 fn group_name(group: Group) -> &'static str {

@@ -1,17 +1,16 @@
 //! EVAL, EVALSHA and SCRIPT.
 
-use std::sync::Arc;
+use std::ops::Range;
 
 use fusee::Key;
 
 use super::multi::run_kept;
 use super::{NOT_INTEGER, integer, is, refuse};
-use crate::client::Client;
 use crate::keyspace::InTransaction;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::script::{Outcome, Permission, Run, Script, parse_sha, sha_of, slow};
-use crate::session::Place;
+use crate::session::{By, Place};
 
 /// Times that a script begins anew because it needs a key that nobody named.
 const RUNS_MAX: usize = 10_000;
@@ -33,7 +32,7 @@ pub(crate) async fn eval<K: InTransaction>(
     eval: Eval,
     keyspace: &K,
     place: &Place,
-    client: &Arc<Client>,
+    by: By<'_>,
     arguments: Arguments<'_>,
     database: u8,
     reply: &mut Reply,
@@ -60,7 +59,7 @@ pub(crate) async fn eval<K: InTransaction>(
         let run = Run {
             keyspace,
             place,
-            client,
+            by,
             script: &script,
             keys,
             arguments: values,
@@ -92,7 +91,7 @@ pub(crate) async fn eval<K: InTransaction>(
             Outcome::Walk(mut database, queue) => {
                 let mut result = Reply::new(Vec::new(), reply.protocol);
                 if let Some(kept) = queue.last() {
-                    let run = run_kept(keyspace, place, client, kept, &mut database, &mut result);
+                    let run = run_kept(keyspace, place, by, kept, &mut database, &mut result);
                     Box::pin(run).await;
                 }
                 walks.push(result.into_bytes());
@@ -100,6 +99,14 @@ pub(crate) async fn eval<K: InTransaction>(
         }
     }
     reply.error("ERR the script touches ever more keys that it does not name: give them as KEYS");
+}
+
+/// The places of the keys that are given to a script.
+pub(super) fn key_places(arguments: Arguments<'_>) -> Range<usize> {
+    const FIRST: usize = 3;
+    let count = if arguments.len() > FIRST { integer(arguments.get(2)) } else { None };
+    let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    FIRST..FIRST.saturating_add(count).min(arguments.len().max(FIRST))
 }
 
 fn finish(result: Reply, reply: &mut Reply) {

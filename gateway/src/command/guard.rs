@@ -5,6 +5,7 @@
 
 use std::io::Write as _;
 
+use super::acl;
 use super::multi::Multi;
 use super::table::{self, COMMANDS, Command};
 use super::{CommandId, Local, Run};
@@ -16,13 +17,15 @@ use crate::shared::{Pause, unix_us};
 
 /// A command, or its subcommand that the arguments name.
 pub(crate) fn resolved(id: CommandId, arguments: Arguments<'_>) -> &'static Command {
+    &COMMANDS[usize::from(resolved_id(id, arguments))]
+}
+
+/// Where [`resolved`] stands in the table.
+pub(crate) fn resolved_id(id: CommandId, arguments: Arguments<'_>) -> CommandId {
     let command = &COMMANDS[usize::from(id)];
     let name = arguments.from(1).next();
     let found = name.filter(|_| command.has_subcommands());
-    match found.and_then(|name| table::find_subcommand(id, name)) {
-        Some(id) => &COMMANDS[usize::from(id)],
-        None => command,
-    }
+    found.and_then(|name| table::find_subcommand(id, name)).unwrap_or(id)
 }
 
 /// Whether a command waits until clients are no longer paused.
@@ -42,11 +45,13 @@ pub(crate) fn has_to_wait(command: Option<&Command>, state: &State, place: &Plac
 }
 
 /// Why a command is not run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Refusal {
     NotAuthenticated,
     Listening(&'static str),
     Full,
+    /// What to answer to a user who may not do this.
+    Denied(String),
 }
 
 /// Whether the state of its client, or of the pool, keeps a command from running.
@@ -66,6 +71,9 @@ pub(crate) fn refusal(
     if !command.takes(arguments.len()) {
         return None;
     }
+    if let Some(text) = acl::denial(command, arguments, state.by(), &place.shared) {
+        return Some(Refusal::Denied(text));
+    }
     if state.is_listening_in_resp2()
         && !command.name.ends_with("subscribe")
         && !is_one_of(&[Local::Ping, Local::Quit, Local::Reset])
@@ -83,6 +91,7 @@ pub(crate) fn refuse(refusal: Refusal, reply: &mut Reply) {
             "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
              RESET are allowed in this context"
         )),
+        Refusal::Denied(text) => reply.error(&text),
         Refusal::Full => super::refuse(reply, fusee::Error::Full),
     }
 }

@@ -11,15 +11,14 @@ use std::sync::Arc;
 
 use fusee::{Error, Key, Watched};
 
-use super::connection::database_of;
 use super::read::{Answers, Source, gather};
 use super::table::{self, Command};
-use super::{Call, Local, Run, eval, guard, in_transaction, key, refuse, write};
-use crate::client::Client;
+use super::{Call, Local, Run, acl, connection, eval, guard, in_transaction, key, refuse, write};
+use crate::acl::User;
 use crate::keyspace::{InTransaction, Keyspace};
 use crate::reply::Reply;
 use crate::request::{Arguments, Frame, Limits, Next, Requests};
-use crate::session::{Flow, Place, State};
+use crate::session::{By, Flow, Place, State};
 
 /// Commands about transactions.
 #[expect(missing_docs, reason = "each is the command of its name")]
@@ -45,6 +44,8 @@ pub(crate) struct Queue {
     /// One of the commands was refused, so none of them runs.
     pub(crate) is_broken: bool,
     pub(crate) writes: bool,
+    /// One of them may make the connection another user's.
+    changes_user: bool,
 }
 
 impl Queue {
@@ -139,6 +140,7 @@ pub(crate) fn keep(
         return true;
     }
     queue.writes |= command.is_write() || command.publishes();
+    queue.changes_user |= matches!(command.run, Run::Local(Local::Auth | Local::Hello));
     if queue.push(arguments.from(0)) {
         reply.simple("QUEUED");
     } else {
@@ -224,6 +226,7 @@ async fn exec<K: Keyspace>(
         reply.error("EXECABORT Transaction discarded because of previous errors.");
         return Flow::More;
     }
+    let leaves = leaves(&queue, state, place);
     let replies = keyspace
         .transact(async |keyspace| {
             let mut replies = Replies::new(Reply::new(Vec::new(), reply.protocol));
@@ -231,11 +234,17 @@ async fn exec<K: Keyspace>(
                 return Ok(None);
             }
             let mut database = state.database;
-            for &frame in &queue.frames {
-                let kept = Kept::new(&queue.requests, &queue.bytes, frame);
-                run_kept(keyspace, place, &state.client, kept, &mut database, &mut replies.all)
-                    .await;
-                replies.ends.push(replies.all.len());
+            for (&frame, leave) in queue.frames.iter().zip(&leaves) {
+                let all = &mut replies.all;
+                match leave {
+                    Leave::To(user) => {
+                        let kept = Kept::new(&queue.requests, &queue.bytes, frame);
+                        let by = By { client: &state.client, user };
+                        run_kept(keyspace, place, by, kept, &mut database, all).await;
+                    }
+                    Leave::Denied(why) => all.error(why),
+                }
+                replies.ends.push(all.len());
             }
             Ok(Some(replies))
         })
@@ -245,10 +254,42 @@ async fn exec<K: Keyspace>(
         Ok(None) => reply.null_array(),
         Ok(Some(replies)) => {
             reply.array(queue.frames.len());
-            return tell(&queue, replies, place, state, reply);
+            return tell(&queue, &leaves, replies, place, state, reply);
         }
     }
     Flow::More
+}
+
+/// Whether a command that was kept may run.
+enum Leave {
+    /// As this user.
+    To(Arc<User>),
+    Denied(String),
+}
+
+/// What the user may do of what was kept: maybe less than when it was kept, and AUTH may
+/// stand among it. It is asked once, before anything runs.
+fn leaves(queue: &Queue, state: &State, place: &Place) -> Vec<Leave> {
+    let mut user = state.user.clone();
+    if user.is_unlimited() && !queue.changes_user {
+        return queue.frames.iter().map(|_| Leave::To(user.clone())).collect();
+    }
+    let leave = |&frame: &Frame| {
+        let arguments = queue.arguments(frame);
+        let Some(id) = table::find(arguments.get(0)) else { return Leave::To(user.clone()) };
+        let command = guard::resolved(id, arguments);
+        let by = By { client: &state.client, user: &user };
+        if let Some(why) = acl::denial_at_exec(command, arguments, by, &place.shared) {
+            return Leave::Denied(why);
+        }
+        let credentials = connection::credentials(command, arguments);
+        let next = credentials.and_then(|(name, word)| place.shared.acl.authenticate(name, word));
+        match next {
+            Some(next) => Leave::To(std::mem::replace(&mut user, next)),
+            None => Leave::To(user.clone()),
+        }
+    };
+    queue.frames.iter().map(leave).collect()
 }
 
 async fn are_unchanged<K: InTransaction>(
@@ -278,6 +319,7 @@ impl Replies {
 /// Writes the replies of what was run, and runs what was left out.
 fn tell(
     queue: &Queue,
+    leaves: &[Leave],
     replies: Replies,
     place: &Place,
     state: &mut State,
@@ -287,12 +329,13 @@ fn tell(
     let bytes = replies.all.into_bytes();
     let mut begin = 0;
     let mut flow = Flow::More;
-    for (&frame, end) in queue.frames.iter().zip(replies.ends) {
+    for ((&frame, leave), end) in queue.frames.iter().zip(leaves).zip(replies.ends) {
         let arguments = queue.arguments(frame);
         let command = table::find(arguments.get(0)).map(|id| guard::resolved(id, arguments));
-        match command.map(|command| command.run) {
+        let run = command.filter(|_| matches!(leave, Leave::To(_))).map(|command| command.run);
+        match run {
             Some(Run::Local(local)) => {
-                let next = super::connection::local(local, state, place, arguments, reply);
+                let next = connection::local(local, state, place, arguments, reply);
                 if next != Flow::More {
                     flow = next;
                 }
@@ -315,7 +358,7 @@ pub(crate) async fn run_alone<K: Keyspace>(
 ) {
     in_transaction(keyspace, reply, async |keyspace, reply| {
         let mut database = state.database;
-        run_kept(keyspace, place, &state.client, kept, &mut database, reply).await;
+        run_kept(keyspace, place, state.by(), kept, &mut database, reply).await;
     })
     .await;
 }
@@ -326,7 +369,7 @@ pub(crate) async fn run_alone<K: Keyspace>(
 pub(crate) async fn run_kept<K: InTransaction>(
     keyspace: &K,
     place: &Place,
-    client: &Arc<Client>,
+    by: By<'_>,
     kept: Kept<'_>,
     database: &mut u8,
     reply: &mut Reply,
@@ -361,11 +404,11 @@ pub(crate) async fn run_kept<K: InTransaction>(
             key::walk(run, call, place).await;
         }
         Run::Eval(run) => {
-            let run = eval::eval(run, keyspace, place, client, arguments, *database, reply);
+            let run = eval::eval(run, keyspace, place, by, arguments, *database, reply);
             Box::pin(run).await;
         }
         Run::Local(Local::Select) => {
-            *database = database_of(arguments.get(1)).unwrap_or(*database);
+            *database = connection::database_of(arguments.get(1)).unwrap_or(*database);
         }
         Run::Local(_) | Run::Multi(_) | Run::Container | Run::CloseSilently => {}
     }

@@ -2,12 +2,13 @@
 //! read this table.
 
 use super::bits::BitRead;
-use super::eval::Eval;
+use super::eval::{self, Eval};
 use super::hash::HashRead;
 use super::multi::Multi;
 use super::object::ObjectRead;
 use super::{Local, Read, Run, Walk, Write};
 use crate::channels::Way::{Channel, Pattern, Shard};
+use crate::request::Arguments;
 
 mod lookup;
 
@@ -131,6 +132,20 @@ const fn Object(read: ObjectRead) -> Run {
 /// In the order of their names, a container right before its subcommands.
 #[rustfmt::skip]
 pub static COMMANDS: &[Command] = &[
+    row("acl", Container, -2, NONE, (0, 0, 0), Group::Server, "6.0.0", "Commands about users."),
+    row("acl|cat", Local(Local::AclCat), -2, NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "6.0.0", "Lists categories, or the commands of one."),
+    row("acl|deluser", Local(Local::AclDelUser), -3, ADMIN | NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "6.0.0", "Removes users."),
+    row("acl|dryrun", Local(Local::AclDryRun), -4, ADMIN | NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "7.0.0", "Tells whether a user may run a command."),
+    row("acl|genpass", Local(Local::AclGenPass), -2, NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "6.0.0", "Draws a password."),
+    row("acl|getuser", Local(Local::AclGetUser), 3, ADMIN | NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "6.0.0", "Describes a user."),
+    row("acl|help", Local(Local::AclHelp), 2, LOADING | STALE, (0, 0, 0), Group::Server, "6.0.0", "Lists the subcommands."),
+    row("acl|list", Local(Local::AclList), 2, ADMIN | NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "6.0.0", "Describes all users."),
+    row("acl|load", Local(Local::AclLoad), 2, ADMIN | NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "6.0.0", "Takes all users from the file."),
+    row("acl|log", Local(Local::AclLog), -2, ADMIN | NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "6.0.0", "Tells what was refused."),
+    row("acl|save", Local(Local::AclSave), 2, ADMIN | NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "6.0.0", "Writes all users to the file."),
+    row("acl|setuser", Local(Local::AclSetUser), -3, ADMIN | NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "6.0.0", "Makes or changes a user."),
+    row("acl|users", Local(Local::AclUsers), 2, ADMIN | NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "6.0.0", "Lists the names of all users."),
+    row("acl|whoami", Local(Local::AclWhoAmI), 2, NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "6.0.0", "Returns the name of the user."),
     row("append", Write(Write::Append), 3, WRITE | DENYOOM | FAST, (1, 1, 1), Group::String, "2.0.0", "Appends to a string and returns its length."),
     row("auth", Local(Local::Auth), -2, NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY, (0, 0, 0), Group::Connection, "1.0.0", "Authenticates the connection."),
     row("bitcount", Bits(BitRead::Count), -2, READONLY, (1, 1, 1), Group::Bitmap, "2.6.0", "Counts the bits that are 1."),
@@ -378,7 +393,7 @@ impl Command {
 
     /// Whether its arguments may hold a password.
     pub fn is_secret(&self) -> bool {
-        matches!(self.run, Run::Local(Local::Auth | Local::Hello))
+        matches!(self.run, Run::Local(Local::Auth | Local::Hello | Local::AclSetUser))
     }
 
     /// Whether scripts may not run it.
@@ -399,6 +414,16 @@ impl Command {
     /// The flags' names as COMMAND gives them.
     pub fn flag_names(&self) -> impl Iterator<Item = &'static str> {
         FLAGS.iter().filter(|(flag, _)| self.flags & flag != 0).map(|(_, name)| *name)
+    }
+
+    /// The places of its keys among these arguments, also where one of these says
+    /// how many there are.
+    pub fn keys_among(&self, arguments: Arguments<'_>) -> impl Iterator<Item = usize> + use<> {
+        let counted = match self.run {
+            Run::Eval(_) => eval::key_places(arguments),
+            _ => 0..0,
+        };
+        self.key_places(arguments.len()).chain(counted)
     }
 
     /// The places of its keys among so many arguments.

@@ -8,13 +8,14 @@ use mlua::{Lua, MultiValue, Value};
 
 use super::engine::{GIVEN_UP, Outcome, Run};
 use super::value::{one, print, take};
+use crate::acl::{self, Denied, User};
 use crate::command::multi::{Kept, Queue, run_kept};
 use crate::command::table::{self, Command};
-use crate::command::{Local, Run as Ran, connection, guard};
+use crate::command::{self, Local, Run as Ran, connection, guard};
 use crate::keyspace::InTransaction;
 use crate::reply::{Protocol, Reply};
 use crate::request::Arguments;
-use crate::session::State;
+use crate::session::{By, State};
 
 /// Digits of a number that becomes an argument.
 const DIGITS: usize = 17;
@@ -38,6 +39,25 @@ pub(super) fn command_of(words: &MultiValue) -> Result<Queue, &'static str> {
         return Err("ERR Lua redis lib command arguments are too large");
     }
     Ok(queue)
+}
+
+/// Whether a user may run a command, as a script asks.
+pub(super) fn may(lua: &Lua, user: &User, words: &MultiValue) -> mlua::Result<Value> {
+    const UNKNOWN: &str = "ERR Invalid command passed to redis.acl_check_cmd()";
+    let queue = match command_of(words) {
+        Ok(queue) => queue,
+        Err(refusal) => return one(lua, "err", refusal.as_bytes()),
+    };
+    let Some(arguments) = queue.last().map(|kept| kept.arguments()) else {
+        return one(lua, "err", UNKNOWN.as_bytes());
+    };
+    let command = table::find(arguments.get(0)).map(|id| guard::resolved(id, arguments));
+    match command.filter(|command| command.takes(arguments.len())) {
+        Some(command) => {
+            Ok(Value::Boolean(command::acl::denied(command, arguments, user).is_none()))
+        }
+        None => one(lua, "err", UNKNOWN.as_bytes()),
+    }
 }
 
 /// The commands of one run.
@@ -140,7 +160,7 @@ impl<'a, K: InTransaction> Calls<'a, K> {
             return reply.into_bytes();
         };
         let command = guard::resolved(id, arguments);
-        let Run { keyspace, place, client, .. } = *self.run;
+        let Run { keyspace, place, by, .. } = *self.run;
         guard::show_later(command, arguments, self.database.get(), place, keyspace);
         if let Some(refusal) = self.refusal(command, arguments) {
             reply.error(refusal);
@@ -148,18 +168,23 @@ impl<'a, K: InTransaction> Calls<'a, K> {
             self.local(local, arguments, &mut reply);
         } else {
             let mut database = self.database.get();
-            run_kept(keyspace, place, client, kept, &mut database, &mut reply).await;
+            run_kept(keyspace, place, by, kept, &mut database, &mut reply).await;
         }
         reply.into_bytes()
     }
 
     /// Why a command is not run.
-    fn refusal(&self, command: &Command, arguments: Arguments<'_>) -> Option<&'static str> {
+    fn refusal(&self, command: &'static Command, arguments: Arguments<'_>) -> Option<&'static str> {
         if !command.takes(arguments.len()) || command.run == Ran::Container {
             return Some("ERR Wrong number of args calling Redis command from script");
         }
         if command.is_kept_from_scripts() || command.run == Ran::CloseSilently {
             return Some("ERR This Redis command is not allowed from script");
+        }
+        // A script may do what the user who runs it may.
+        if let Some(denied) = command::acl::denied(command, arguments, self.run.by.user) {
+            self.note_later(denied, command, arguments);
+            return Some(command::acl::script_denial(denied));
         }
         let permission = self.run.permission;
         if command.is_write() && !permission.writes {
@@ -169,6 +194,28 @@ impl<'a, K: InTransaction> Calls<'a, K> {
             return Some("OOM command not allowed when used memory > 'maxmemory'.");
         }
         None
+    }
+
+    /// Notes what the user may not do once it is certain that the script is not run
+    /// again.
+    fn note_later(&self, denied: Denied, command: &'static Command, arguments: Arguments<'_>) {
+        let mut kept = Queue::default();
+        kept.push(arguments.from(0));
+        let (shared, by) = (self.run.place.shared.clone(), self.run.by);
+        let (client, user) = (by.client.clone(), by.user.clone());
+        self.run.keyspace.afterwards(Box::new(move || {
+            if let Some(kept) = kept.last() {
+                let (arguments, by) = (kept.arguments(), By { client: &client, user: &user });
+                command::acl::note_denied(
+                    denied,
+                    acl::Context::Script,
+                    command,
+                    arguments,
+                    by,
+                    &shared,
+                );
+            }
+        }));
     }
 
     fn local(&self, local: Local, arguments: Arguments<'_>, reply: &mut Reply) {
@@ -194,7 +241,9 @@ impl<'a, K: InTransaction> Calls<'a, K> {
                 reply.integer(receivers as i64);
             }
             local => {
-                let mut state = State::new(self.run.client.clone(), true);
+                let By { client, user } = self.run.by;
+                let version = place.shared.acl.version();
+                let mut state = State::new(client.clone(), user.clone(), version);
                 state.database = self.database.get();
                 state.protocol = reply.protocol;
                 connection::local(local, &mut state, place, arguments, reply);

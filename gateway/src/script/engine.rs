@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
 
-use super::call::Calls;
+use super::call::{Calls, may};
 use super::store::{Script, Sha};
 use super::{library, value};
-use crate::client::Client;
+use crate::acl::User;
 use crate::command::multi::Queue;
 use crate::keyspace::InTransaction;
 use crate::reply::{Protocol, Reply};
-use crate::session::Place;
+use crate::session::{By, Place};
 use crate::shared::Shared;
 
 const PRELUDE: &str = include_str!("prelude.lua");
@@ -42,7 +42,7 @@ pub(crate) struct Permission {
 pub(crate) struct Run<'a, K> {
     pub(crate) keyspace: &'a K,
     pub(crate) place: &'a Place,
-    pub(crate) client: &'a Arc<Client>,
+    pub(crate) by: By<'a>,
     pub(crate) script: &'a Script,
     pub(crate) keys: &'a [&'a [u8]],
     pub(crate) arguments: &'a [&'a [u8]],
@@ -189,7 +189,7 @@ impl Engine {
             };
             let set_resp3 = |resp3| calls.set_resp3(resp3);
             let (keys, arguments) = (texts(run.keys)?, texts(run.arguments)?);
-            world.run(&function, keys, arguments, &raw, &set_resp3)
+            world.run(&function, keys, arguments, run.by.user, &raw, &set_resp3)
         });
         shared.scripts.end();
         if let Some(outcome) = calls.needs() {
@@ -292,6 +292,7 @@ impl World {
         function: &Function,
         keys: Table,
         arguments: Table,
+        user: &User,
         raw: &dyn Fn(&Lua, &MultiValue) -> mlua::Result<Value>,
         set_resp3: &dyn Fn(bool),
     ) -> mlua::Result<(Way, Value)> {
@@ -303,10 +304,13 @@ impl World {
                 Ok(())
             };
             self.host.raw_set("setresp", scope.create_function(set_resp3)?)?;
+            let may = |lua: &Lua, words: MultiValue| may(lua, user, &words);
+            self.host.raw_set("may", scope.create_function(may)?)?;
             self.run.call::<(bool, Value)>((function.clone(), keys, arguments))
         });
         self.host.raw_set("raw", Value::Nil)?;
         self.host.raw_set("setresp", Value::Nil)?;
+        self.host.raw_set("may", Value::Nil)?;
         let limits = &self.limits;
         let (too_slow, killed) = (limits.too_slow.take(), limits.killed.take());
         limits.given_up.set(false);

@@ -31,6 +31,7 @@ end
 
 function redis.call(...) return raised(host.raw(...)) end
 function redis.pcall(...) return host.raw(...) end
+function redis.acl_check_cmd(...) return raised(host.may(...)) end
 
 function redis.error_reply(text)
     if type(text) ~= "string" then

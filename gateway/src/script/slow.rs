@@ -14,6 +14,7 @@ use super::call::{Calls, command_of};
 use super::engine::{Ended, Outcome, Run, World, ended};
 use super::store::Script;
 use super::value::{one, take};
+use crate::acl::User;
 use crate::command::multi::Queue;
 use crate::keyspace::InTransaction;
 use crate::reply::{Protocol, Reply};
@@ -45,11 +46,13 @@ pub(crate) async fn run<K: InTransaction>(run: &Run<'_, K>) -> Outcome {
     let owned = |texts: &[&[u8]]| texts.iter().map(|text| text.to_vec()).collect::<Vec<_>>();
     let (keys, arguments) = (owned(run.keys), owned(run.arguments));
     let (shared, script, protocol) = (run.place.shared.clone(), run.script.clone(), run.protocol);
+    let user = run.by.user.clone();
     let abandoned = Abandons(Arc::default());
     let is_abandoned = abandoned.0.clone();
     let thread = std::thread::Builder::new().name("script".into());
     let begun = thread.spawn(move || {
-        let ended = on_thread((&shared, is_abandoned), &script, &keys, &arguments, protocol, &ask);
+        let ended =
+            on_thread((&shared, is_abandoned), &user, &script, (&keys, &arguments), protocol, &ask);
         // Nobody waits for it if the connection has ended.
         let _ = ask.send(Asked::End(Box::new(ended)));
     });
@@ -79,9 +82,9 @@ pub(crate) async fn run<K: InTransaction>(run: &Run<'_, K>) -> Outcome {
 
 fn on_thread(
     (shared, abandoned): (&Arc<Shared>, Arc<AtomicBool>),
+    user: &User,
     script: &Script,
-    keys: &[Vec<u8>],
-    arguments: &[Vec<u8>],
+    (keys, arguments): (&[Vec<u8>], &[Vec<u8>]),
     protocol: Protocol,
     ask: &UnboundedSender<Asked>,
 ) -> Ended {
@@ -109,7 +112,7 @@ fn on_thread(
             world.end_after(Duration::from_millis(limit_ms));
         }
         let texts = |texts: &[Vec<u8>]| world.texts(texts.iter().map(Vec::as_slice));
-        world.run(&function, texts(keys)?, texts(arguments)?, &raw, &set_resp3)
+        world.run(&function, texts(keys)?, texts(arguments)?, user, &raw, &set_resp3)
     });
     shared.scripts.end();
     match ended(result, script, protocol) {

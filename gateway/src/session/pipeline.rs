@@ -6,11 +6,11 @@ use std::task::Poll;
 
 use fusee::{Key, Setting};
 
-use super::{Place, Session};
+use super::{Job, Place, Session};
 use crate::command::read::{Answers, Source, gather};
 use crate::command::string::setting;
 use crate::command::table::COMMANDS;
-use crate::command::{Run, Write, refuse};
+use crate::command::{Run, Write, guard, refuse};
 use crate::keyspace::Keyspace;
 use crate::reply::Reply;
 use crate::request::Arguments;
@@ -24,6 +24,31 @@ const KEYS_KEPT: usize = 2 * KEYS_PER_READ;
 const KEYS_PER_PREFETCH: usize = 16;
 
 impl Session {
+    /// How many of the next requests its user may make, up to the first that is
+    /// refused; 0 also at the end.
+    #[cold]
+    pub(super) fn allowed(&self, input: &[u8]) -> usize {
+        let is_allowed = |job: &&Job| {
+            let Some(id) = job.command else { return true };
+            let arguments = self.requests.arguments(input, job.frame);
+            let id = guard::resolved_id(id, arguments);
+            // The wrong number of arguments is told first.
+            !COMMANDS[usize::from(id)].takes(arguments.len())
+                || self.state.user.check(id, arguments).is_ok()
+        };
+        // A command may make the connection another user's.
+        let changes_user = |job: &&Job| {
+            job.command.is_some_and(|id| {
+                matches!(COMMANDS[usize::from(id)].run, Run::Local(_) | Run::Container)
+            })
+        };
+        let jobs = &self.jobs[self.next..];
+        if jobs.first().is_some_and(|job| changes_user(&job)) {
+            return usize::from(is_allowed(&&jobs[0]));
+        }
+        jobs.iter().take_while(|job| is_allowed(job) && !changes_user(job)).count()
+    }
+
     /// Runs reads, up to the first request that is none.
     pub(super) async fn reads<K: Keyspace>(
         &mut self,
@@ -93,6 +118,7 @@ impl Session {
         place: &Place,
         input: &[u8],
         reply: &mut Reply,
+        gathered_max: usize,
     ) -> bool {
         let first = self.next;
         let database = self.state.database;
@@ -101,7 +127,8 @@ impl Session {
             let Some(id) = job.command else { break };
             let command = &COMMANDS[usize::from(id)];
             let arguments = self.requests.arguments(input, job.frame);
-            if command.run != Run::Write(Write::Set) || !command.takes(arguments.len()) {
+            let is_plain = command.run == Run::Write(Write::Set) && command.takes(arguments.len());
+            if !is_plain || sets.len() >= gathered_max {
                 break;
             }
             let Some(set) = setting(arguments, database, || keyspace.now_ms()) else { break };

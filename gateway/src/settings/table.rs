@@ -68,6 +68,9 @@ const FSYNC: Kind = OneOf(&["everysec", "always", "no"]);
 
 #[rustfmt::skip]
 pub(super) const SETTINGS: &[Setting] = &[
+    row("acl-pubsub-default", "", Fixed, Text, "resetchannels"),
+    row("aclfile", "", Fixed, Text, ""),
+    row("acllog-max-len", "", Live, COUNT, "128"),
     row("activedefrag", "", Remembered, YesNo, "no"),
     row("aof-use-rdb-preamble", "", Remembered, YesNo, "yes"),
     row("appendfsync", "", Remembered, FSYNC, "everysec"),

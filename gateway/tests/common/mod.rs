@@ -1,6 +1,8 @@
 //! A server on a free port and a client that sees every byte.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+pub mod redis;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
