@@ -93,6 +93,11 @@ impl Client {
         self.input[1].store(capacity, Ordering::Relaxed);
     }
 
+    /// The room for input that it takes up.
+    pub(crate) fn input_bytes(&self) -> usize {
+        self.input[1].load(Ordering::Relaxed)
+    }
+
     pub(crate) fn listens(&self, way: Way, count: usize) {
         self.subscriptions[way as usize].store(count, Ordering::Relaxed);
     }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::client::{Client, ClientType};
-use crate::command::connection;
+use crate::command::{connection, guard};
 use crate::keyspace::Keyspace;
 use crate::pool::BUFFER_BYTES;
 use crate::reply::Reply;
@@ -78,6 +78,11 @@ impl Link {
         self.end.set(Some(end));
         self.drain_until.set(Some(Instant::now() + DRAIN_READS));
         self.socket.wake();
+    }
+
+    /// Bytes of replies that wait for the client.
+    pub(crate) fn output_bytes(&self) -> usize {
+        self.socket.pending()
     }
 
     pub(crate) fn stalled_ms(&self, now_ms: u64) -> u64 {
@@ -268,10 +273,14 @@ impl<K: Keyspace> Connection<'_, K> {
         if self.pending() <= limit {
             return Ok(());
         }
-        self.worker.place.stats.output_stalls.add(1);
+        let place = &self.worker.place;
+        place.stats.output_stalls.add(1);
+        let begin = place.clock.raw();
         while self.pending() > limit {
             self.writable().await?;
         }
+        let elapsed_ns = place.clock.delta_as_nanos(begin, place.clock.raw());
+        guard::note_reply(place, self.session.last_command(), elapsed_ns);
         Ok(())
     }
 

@@ -111,6 +111,12 @@ pub trait Keyspace {
         0
     }
 
+    /// Microseconds that this worker's operations were told to wait because others were in
+    /// the way; differences as of [`Self::round_trips`].
+    fn conflict_wait_us(&self) -> u64 {
+        0
+    }
+
     /// How much memory there is and how much of it is taken, as far as known.
     fn usage(&self) -> Usage {
         Usage::default()

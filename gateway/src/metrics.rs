@@ -12,6 +12,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::command::info::{cpu_seconds, resident_bytes};
 use crate::command::table::COMMANDS;
+use crate::phase::Phase;
 use crate::reply::ErrorKind;
 use crate::shared::{Shared, VERSION};
 use crate::stats::{Counter, LATENCY_NS, ROUND_TRIPS_MAX, WorkerStats};
@@ -78,6 +79,8 @@ pub(crate) fn recorded() -> &'static PrometheusHandle {
             tracing::warn!("metrics are recorded elsewhere: some are missing here");
         }
         metrics::describe_counter!("gateway_accept_errors_total", ACCEPT_ERRORS);
+        // A rate needs the 0 before the first error.
+        metrics::counter!("gateway_accept_errors_total").increment(0);
         metrics::describe_counter!(
             "gateway_scrapes_total",
             "Times that these metrics were asked for."
@@ -107,6 +110,9 @@ pub(crate) fn gateway(shared: &Shared) -> Vec<Family> {
     };
     let counter = |name, help, read: fn(&WorkerStats) -> &Counter| {
         Family::number(name, help, Kind::Counter, sum(read))
+    };
+    let gauge = |name, help, read: fn(&WorkerStats) -> &Counter| {
+        Family::number(name, help, Kind::Gauge, sum(read))
     };
     let [user, system] = cpu_seconds();
     let mut families = vec![
@@ -188,6 +194,20 @@ pub(crate) fn gateway(shared: &Shared) -> Vec<Family> {
         ),
         counter("gateway_received_bytes_total", "Bytes read from clients.", |w| &w.bytes_in),
         counter("gateway_sent_bytes_total", "Bytes written to clients.", |w| &w.bytes_out),
+        gauge(
+            "gateway_input_buffer_bytes",
+            "Room for requests that have not arrived whole.",
+            |w| &w.input_bytes,
+        ),
+        gauge("gateway_output_buffer_bytes", "Replies that wait for their clients to read.", |w| {
+            &w.output_bytes
+        }),
+        gauge(
+            "gateway_message_buffer_bytes",
+            "Published messages that wait for their subscribers.",
+            |w| &w.message_bytes,
+        ),
+        worker_cpu(),
         counter("gateway_batches_total", "Batches of requests that were run together.", |w| {
             &w.batches
         }),
@@ -196,9 +216,41 @@ pub(crate) fn gateway(shared: &Shared) -> Vec<Family> {
             &w.misses
         }),
         errors(workers),
+        slow(workers),
     ];
     families.extend(commands(workers));
     families
+}
+
+/// A worker is one thread, so the busiest one is what a gateway's limit shows in first.
+fn worker_cpu() -> Family {
+    let series = threads()
+        .filter_map(|(name, cpu_ns)| {
+            let worker = name.strip_prefix("worker-")?.to_owned();
+            Some(Series {
+                labels: vec![("worker", worker)],
+                value: Value::Number(cpu_ns as f64 / 1e9),
+            })
+        })
+        .collect();
+    Family {
+        name: "gateway_worker_cpu_seconds_total",
+        help: "Processor time of each thread that serves clients.",
+        kind: Kind::Counter,
+        series,
+    }
+}
+
+/// Names of this process's threads, and the processor time of each in nanoseconds; none
+/// where there is no /proc.
+fn threads() -> impl Iterator<Item = (String, u64)> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    tasks.filter_map(|task| {
+        let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+        let schedstat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let cpu_ns = schedstat.split(' ').next()?.parse().ok()?;
+        Some((name.trim_end().to_owned(), cpu_ns))
+    })
 }
 
 fn errors(workers: &[Arc<WorkerStats>]) -> Family {
@@ -212,6 +264,25 @@ fn errors(workers: &[Arc<WorkerStats>]) -> Family {
     Family {
         name: "gateway_error_replies_total",
         help: "Error replies by the word they begin with.",
+        kind: Kind::Counter,
+        series: series.into(),
+    }
+}
+
+fn slow(workers: &[Arc<WorkerStats>]) -> Family {
+    let series = Phase::ALL.map(|phase| {
+        let count: u64 = workers.iter().map(|worker| worker.slow[phase as usize].get()).sum();
+        Series {
+            labels: vec![("phase", phase.name().to_owned())],
+            value: Value::Number(count as f64),
+        }
+    });
+    Family {
+        name: "gateway_slow_commands_total",
+        help: "Commands that took longer than slowlog-log-slower-than, by what took longest: \
+               others of the pipeline before them (queue), the processor (run), memory nodes \
+               (fabric), other clients in the way (conflict); and times that a client did not \
+               read its replies for as long (reply).",
         kind: Kind::Counter,
         series: series.into(),
     }

@@ -5,6 +5,7 @@ use fusee_fabric::tcp::TcpFabric;
 use fusee_fabric::{Batch, Counters, Fabric, NodeDown};
 use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
+use std::sync::Arc;
 
 /// A way to memory nodes that takes time.
 pub enum RemoteFabric {
@@ -37,7 +38,7 @@ impl Fabric for RemoteFabric {
         }
     }
 
-    fn counters(&self) -> &Counters {
+    fn counters(&self) -> &Arc<Counters> {
         match self {
             Self::Tcp(fabric) => fabric.counters(),
         }

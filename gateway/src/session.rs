@@ -18,6 +18,7 @@ use crate::command::read::Gathered;
 use crate::command::table::{self, COMMANDS, Command};
 use crate::command::{Call, CommandId, Run, Write, connection, guard, key, write};
 use crate::keyspace::Keyspace;
+use crate::phase::{Phases, Spent};
 use crate::reply::{Protocol, Reply};
 use crate::request::{Frame, Limits, Next, ProtocolError, Requests};
 use crate::script::Engine;
@@ -211,6 +212,9 @@ pub(crate) struct Session {
     /// run by then.
     looked: u64,
     looked_at: usize,
+    /// When the turn began, or went on after its replies were sent.
+    begun: u64,
+    spent: Spent,
     jobs: Vec<Job>,
     /// The first of `jobs` that has not run, and that is not yet prefetched.
     next: usize,
@@ -236,6 +240,8 @@ impl Session {
             requests: Requests::default(),
             looked: 0,
             looked_at: 0,
+            begun: 0,
+            spent: Spent::default(),
             jobs: Vec::new(),
             next: 0,
             prefetched: 0,
@@ -360,10 +366,11 @@ impl Session {
             return;
         }
         let elapsed_ns = place.clock.delta_as_nanos(self.looked, now);
-        (self.looked, self.looked_at) = (now, self.next);
         if place.shared.is_long(elapsed_ns) {
             self.note(place, input, elapsed_ns);
         }
+        (self.looked, self.looked_at) = (now, self.next);
+        self.spent.clear();
     }
 
     /// Notes that the last request that ran took long.
@@ -373,12 +380,16 @@ impl Session {
             return;
         };
         let arguments = self.requests.arguments(input, job.frame);
-        guard::note(&self.state, place, arguments, elapsed_ns);
+        let queue_ns = place.clock.delta_as_nanos(self.begun, self.looked);
+        let phases = Phases::of(queue_ns, elapsed_ns, &self.spent);
+        guard::note(&self.state, place, arguments, elapsed_ns, phases);
     }
 
     /// From now on it is counted how long the next request takes.
     pub(crate) fn begin(&mut self, now: u64) {
         self.looked = now;
+        self.begun = now;
+        self.spent.clear();
     }
 
     async fn run<K: Keyspace>(
@@ -449,12 +460,14 @@ impl Session {
         match command.run {
             Run::Write(run) => {
                 let call = Call { keyspace, command, arguments, database, reply };
-                let round_trips = counted(keyspace, write(run, call)).await;
+                let round_trips =
+                    counted(keyspace, &place.clock, &self.spent, write(run, call)).await;
                 self.jobs[self.next].round_trips = round_trips;
             }
             Run::Walk(run) => {
                 let call = Call { keyspace, command, arguments, database, reply };
-                let round_trips = counted(keyspace, key::walk(run, call, place)).await;
+                let round_trips =
+                    counted(keyspace, &place.clock, &self.spent, key::walk(run, call, place)).await;
                 self.jobs[self.next].round_trips = round_trips;
             }
             Run::Local(run) => {
@@ -465,7 +478,8 @@ impl Session {
                 self.state.client.runs(id);
                 let kept = Kept::new(&self.requests, input, frame);
                 let ran = Box::pin(multi::run_alone(keyspace, place, &self.state, kept, reply));
-                self.jobs[self.next].round_trips = counted(keyspace, ran).await;
+                self.jobs[self.next].round_trips =
+                    counted(keyspace, &place.clock, &self.spent, ran).await;
             }
             Run::Multi(run) => {
                 self.state.client.runs(id);
@@ -473,7 +487,8 @@ impl Session {
                 // Boxed: no other command needs so much room.
                 let ran = Box::pin(multi::run(run, keyspace, place, state, arguments, reply));
                 let mut next = Flow::More;
-                let round_trips = counted(keyspace, async { next = ran.await }).await;
+                let round_trips =
+                    counted(keyspace, &place.clock, &self.spent, async { next = ran.await }).await;
                 flow = next;
                 self.jobs[self.next].round_trips = round_trips;
             }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::client::Client;
+use crate::phase::{Phase, Phases};
 use crate::request::Arguments;
 use crate::shared::unix_us;
 
@@ -22,6 +23,7 @@ pub(crate) struct SlowCommand {
     pub(crate) arguments: Vec<Vec<u8>>,
     pub(crate) address: String,
     pub(crate) name: Vec<u8>,
+    pub(crate) phases: Phases,
 }
 
 /// A time that was long.
@@ -47,6 +49,9 @@ struct Kept {
     commands: VecDeque<SlowCommand>,
     next_id: u64,
     events: BTreeMap<&'static str, Event>,
+    /// The second in which the log last told of one, and how many it left out since.
+    told_s: u64,
+    untold: u64,
 }
 
 impl Slow {
@@ -60,6 +65,7 @@ impl Slow {
         client: &Client,
         arguments: Arguments<'_>,
         elapsed_us: u64,
+        phases: Phases,
         entries_max: usize,
     ) {
         let mut kept = self.lock();
@@ -72,8 +78,35 @@ impl Slow {
             arguments: shortened(arguments),
             address: client.address.to_string(),
             name: client.names().name.clone(),
+            phases,
         });
         kept.commands.truncate(entries_max);
+    }
+
+    /// Tells the log of a command and its slow phase, once a second at most: whoever has many
+    /// slow commands does not want a log of them.
+    pub(crate) fn tell(&self, command: &str, elapsed_us: u64, phases: &Phases) {
+        let untold = {
+            let mut kept = self.lock();
+            let unix_s = unix_us() / 1_000_000;
+            if kept.told_s == unix_s {
+                kept.untold += 1;
+                return;
+            }
+            kept.told_s = unix_s;
+            std::mem::take(&mut kept.untold)
+        };
+        tracing::info!(
+            command,
+            phase = phases.slowest().name(),
+            elapsed_us,
+            queue_us = phases.us(Phase::Queue),
+            run_us = phases.us(Phase::Run),
+            fabric_us = phases.us(Phase::Fabric),
+            conflict_us = phases.us(Phase::Conflict),
+            untold,
+            "a slow command"
+        );
     }
 
     /// Notes a time of an event for LATENCY.

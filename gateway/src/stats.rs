@@ -3,33 +3,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fusee_fabric::{ROUND_TRIP_NS, round_trip_bucket};
+
 use crate::command::CommandId;
 use crate::command::table::COMMANDS;
+use crate::phase::Phase;
 use crate::reply::ErrorKind;
 
-/// The upper ends of the latency buckets in nanoseconds; a last one is open.
-pub const LATENCY_NS: [u64; 20] = [
-    1_000,
-    1_500,
-    2_000,
-    3_000,
-    4_000,
-    5_000,
-    7_500,
-    10_000,
-    15_000,
-    20_000,
-    30_000,
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    5_000_000,
-    25_000_000,
-    100_000_000,
-    1_000_000_000,
-];
+/// The upper ends of the latency buckets in nanoseconds; a last one is open. As those of
+/// round trips, so that the two can be laid side by side.
+pub const LATENCY_NS: [u64; ROUND_TRIP_NS.len()] = ROUND_TRIP_NS;
 
 /// Round trips up to this number are told apart; the last bucket is open.
 pub const ROUND_TRIPS_MAX: usize = 8;
@@ -110,6 +93,15 @@ pub struct WorkerStats {
     pub hits: Counter,
     /// Keys that a read did not find.
     pub misses: Counter,
+    /// Commands that took longer than slowlog-log-slower-than, by the [`Phase`] that took
+    /// longest.
+    pub slow: [Counter; Phase::COUNT],
+    /// Bytes of buffers for requests that have not arrived whole, as of the last sweep.
+    pub input_bytes: Counter,
+    /// Bytes of replies that wait for their clients, likewise.
+    pub output_bytes: Counter,
+    /// Bytes of messages that wait for their subscribers, likewise.
+    pub message_bytes: Counter,
 }
 
 impl Default for WorkerStats {
@@ -131,6 +123,10 @@ impl Default for WorkerStats {
             batches: Counter::default(),
             hits: Counter::default(),
             misses: Counter::default(),
+            slow: Default::default(),
+            input_bytes: Counter::default(),
+            output_bytes: Counter::default(),
+            message_bytes: Counter::default(),
         }
     }
 }
@@ -139,7 +135,7 @@ impl WorkerStats {
     /// The bucket of a batch that took so long.
     #[inline]
     pub fn latency_bucket(elapsed_ns: u64) -> usize {
-        LATENCY_NS.partition_point(|end| *end < elapsed_ns)
+        round_trip_bucket(elapsed_ns)
     }
 
     /// Counts one call of a command.
@@ -150,20 +146,5 @@ impl WorkerStats {
         stats.latency_ns.add(elapsed_ns);
         stats.round_trips[(round_trips as usize).min(ROUND_TRIPS_MAX + 1)].add(1);
         stats.round_trips_sum.add(u64::from(round_trips));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn latencies_fall_into_their_buckets() {
-        for (elapsed_ns, bucket) in
-            [(0, 0), (1_000, 0), (1_001, 1), (1_000_000_000, 19), (u64::MAX, 20)]
-        {
-            assert_eq!(WorkerStats::latency_bucket(elapsed_ns), bucket);
-        }
-        assert!(LATENCY_NS.is_sorted());
     }
 }

@@ -11,6 +11,7 @@ use fusee_fabric::Fabric;
 use fusee_layout::Geometry;
 use fusee_layout::message::Statistics;
 
+use crate::fabric_metrics;
 use crate::keyspace::{Keyspace, Usage};
 use crate::metrics::{Family, Kind, Series, Source, Value};
 use crate::overlay::Overlay;
@@ -83,7 +84,8 @@ impl Pool {
             owned += bytes(node.blocks.owned);
             orphans += bytes(node.blocks.orphans);
         }
-        vec![
+        let counters: Vec<_> = stores.iter().map(|store| &*store.fabric).collect();
+        let mut families = vec![
             labelled(
                 "fusee_index_lookups_total",
                 "Index lookups by path: hit in the index cache, stale there, bypassed, missing.",
@@ -121,6 +123,11 @@ impl Pool {
                 "Times that an operation started again after a conflict.",
                 sum(|s| s.restarts.get()),
             ),
+            counter(
+                "fusee_conflict_wait_seconds_total",
+                "Time that operations were told to wait because others were in the way.",
+                sum(|s| s.conflict_wait_us.get()) / 1e6,
+            ),
             labelled(
                 "fusee_transactions_total",
                 "Transactions over several keys: committed, run again after a conflict, \
@@ -148,11 +155,6 @@ impl Pool {
                     ("freed", sum(|s| s.freed.get())),
                     ("reclaimed", sum(|s| s.reclaimed.get())),
                 ],
-            ),
-            gauge(
-                "fusee_objects_in_grace",
-                "Freed objects that wait for all clients to pass by.",
-                sum(|s| s.in_grace.get()),
             ),
             gauge(
                 "fusee_object_bytes",
@@ -192,7 +194,10 @@ impl Pool {
                 "Keys removed because their time had come.",
                 sum(|s| s.expired.get()),
             ),
-        ]
+        ];
+        families.extend(fabric_metrics::fabrics(&counters));
+        families.extend(fabric_metrics::memory(&stores));
+        families
     }
 }
 
@@ -355,6 +360,10 @@ impl<F: Fabric> Keyspace for PoolStore<F> {
 
     fn round_trips(&self) -> u64 {
         self.store.fabric().counters().batches()
+    }
+
+    fn conflict_wait_us(&self) -> u64 {
+        self.store.stats().conflict_wait_us.get()
     }
 
     fn usage(&self) -> Usage {

@@ -184,7 +184,11 @@ impl<K: Keyspace + 'static> Worker<K> {
             }
             let timeout_s = self.place.shared.settings.timeout_s();
             let subscribers = self.place.shared.settings.subscriber_limit();
+            let (mut input, mut output, mut messages) = (0, 0, 0);
             for link in self.links.borrow().values() {
+                input += link.client.input_bytes();
+                output += link.output_bytes();
+                messages += link.client.inbox.bytes();
                 let id = link.client.id;
                 if link.stalled_ms(now_ms) > STALLED_MS_MAX {
                     info!(client = id, "closing a connection that does not read its replies");
@@ -199,6 +203,9 @@ impl<K: Keyspace + 'static> Worker<K> {
                     link.ask(End::Now);
                 }
             }
+            self.place.stats.input_bytes.set(input as u64);
+            self.place.stats.output_bytes.set(output as u64);
+            self.place.stats.message_bytes.set(messages as u64);
         }
     }
 

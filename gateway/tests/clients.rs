@@ -284,6 +284,11 @@ fn what_takes_long_is_noted() {
         "-ERR count should be greater than or equal to -1\\r\\n"
     );
     assert_eq!(client.ask("SLOWLOG GET 0"), "*0\\r\\n");
+    let phases = client.ask("INFO slowlog");
+    for part in ["# Slowlog", "slow_1:usec=", "phase=", "queue=", "run=", "fabric=", "conflict="] {
+        assert!(phases.contains(part), "{part} in {phases}");
+    }
+    assert!(!client.ask("INFO everything").contains("slow_1"), "only for who asks");
     let length = client.ask("SLOWLOG LEN");
     client.ask("GET k");
     assert_eq!(client.ask("SLOWLOG LEN"), length, "nothing is noted any more");

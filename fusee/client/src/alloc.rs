@@ -45,6 +45,9 @@ struct List {
     with_free: BTreeSet<(Address, u32)>,
     /// The one of them that is being used up.
     current: Option<(Address, u32)>,
+    /// Objects in use and blocks, for whoever watches.
+    in_use: u64,
+    blocks: u64,
 }
 
 /// What an own object is, for audits.
@@ -78,7 +81,6 @@ pub(crate) struct Allocator {
     /// Block by its ordinal in the pool; `NOT_OWN` for those of others.
     own: Vec<u32>,
     lists: Vec<List>,
-    bytes_in_use: u64,
 }
 
 const NOT_OWN: u32 = u32::MAX;
@@ -91,7 +93,6 @@ impl Allocator {
             blocks: Vec::new(),
             vacant: Vec::new(),
             lists: (0..CLASSES_MAX).map(|_| List::default()).collect(),
-            bytes_in_use: 0,
             geometry,
         }
     }
@@ -106,8 +107,9 @@ impl Allocator {
         let block = self.blocks[head.block as usize].as_mut().expect("a list names own blocks");
         let generation = block.begin_use(head.number);
         let address = block.layout.object(block.address, head.number);
-        self.lists[class.index()].prev = address;
-        self.bytes_in_use += class.bytes() as u64;
+        let list = &mut self.lists[class.index()];
+        list.prev = address;
+        list.in_use += 1;
         Some(Allocated { address, class, generation, next: self.address(next), prev })
     }
 
@@ -140,7 +142,9 @@ impl Allocator {
         let used = block.with_tag(Tag::InUse).count() as u64;
         let ordinal = self.ordinal(address).expect("memory nodes give out blocks of the pool");
         assert!(self.own[ordinal] == NOT_OWN, "a block is given out once");
-        self.bytes_in_use += used * class.bytes() as u64;
+        let list = &mut self.lists[class.index()];
+        list.in_use += used;
+        list.blocks += 1;
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.blocks[index as usize] = Some(block);
@@ -184,9 +188,9 @@ impl Allocator {
     pub(crate) fn enter_grace(&mut self, object: ObjectRef, generation: u8) -> bool {
         let block = self.block_mut(object);
         let entered = block.enter_grace(object.number, generation);
-        let bytes = block.layout.class.bytes() as u64;
+        let class = block.layout.class;
         if entered {
-            self.bytes_in_use -= bytes;
+            self.lists[class.index()].in_use -= 1;
         }
         entered
     }
@@ -208,7 +212,18 @@ impl Allocator {
 
     /// Bytes of objects in use.
     pub(crate) fn bytes_in_use(&self) -> u64 {
-        self.bytes_in_use
+        let bytes = |class: u8| Class::new(class).bytes() as u64;
+        (0..).zip(self.in_use()).map(|(class, objects)| objects * bytes(class)).sum()
+    }
+
+    /// Objects in use, by class.
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = u64> + '_ {
+        self.lists.iter().map(|list| list.in_use)
+    }
+
+    /// Own blocks, by class.
+    pub(crate) fn blocks_by_class(&self) -> impl Iterator<Item = u64> + '_ {
+        self.lists.iter().map(|list| list.blocks)
     }
 
     /// The objects of the own block at a position that were freed before it was.
@@ -259,8 +274,10 @@ impl Allocator {
                 self.blocks[index as usize].as_ref().is_some_and(Block::is_empty)
             });
             if let Some((address, index)) = empty {
-                self.lists[class].with_free.remove(&(address, index));
-                self.lists[class].current = None;
+                let list = &mut self.lists[class];
+                list.with_free.remove(&(address, index));
+                list.current = None;
+                list.blocks -= 1;
                 self.blocks[index as usize] = None;
                 self.vacant.push(index);
                 let ordinal = self.ordinal(address).expect("an own block is in the pool");

@@ -212,7 +212,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let mut fate = self.fate(intent.transaction).await?;
         let mut polls = 0;
         while fate == Fate::Open && polls < POLLS {
-            self.env.sleep_us(POLL_US << polls).await;
+            self.wait_for_others(POLL_US << polls).await;
             polls += 1;
             if self.read_slot(at).await? != word {
                 return Ok(());

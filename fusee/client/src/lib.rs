@@ -51,7 +51,7 @@ pub use entry::{DATABASES, Decision, Entry, Key, Kind};
 pub use env::Env;
 pub use error::Error;
 pub use series::Setting;
-pub use stats::{Count, Stats};
+pub use stats::{ByClass, Count, Stats};
 pub use store::{JoinError, Store, StoreConfig};
 pub use transaction::Transaction;
 pub use watch::Watched;

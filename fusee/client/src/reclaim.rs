@@ -127,11 +127,20 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let maps = self.maps_to_read(maps.min(MAPS_PER_TICK_MAX) as usize);
         self.read_free_maps(maps).await?;
         self.return_blocks(false).await?;
-        self.stats.in_grace.set(self.reclaimer.borrow().in_grace() as u64);
-        let alloc = self.alloc.borrow();
+        self.tell();
+        ticked
+    }
+
+    /// Says how much memory is in which state.
+    fn tell(&self) {
+        let (reclaimer, alloc) = (self.reclaimer.borrow(), self.alloc.borrow());
+        self.stats.in_grace.set(reclaimer.in_grace() as u64);
+        self.stats.frees_pending.set(reclaimer.freed.len() as u64);
+        self.stats.blocks_retiring.set(reclaimer.retiring.len() as u64);
         self.stats.blocks.set(alloc.block_count() as u64);
         self.stats.bytes_in_use.set(alloc.bytes_in_use());
-        ticked
+        self.stats.objects_in_use.set_all(alloc.in_use());
+        self.stats.blocks_by_class.set_all(alloc.blocks_by_class());
     }
 
     /// How many of so many free maps are worth reading: nobody but other clients

@@ -1,5 +1,8 @@
 //! What a store counts. One thread writes, any thread may read.
 
+use fusee_fabric::Counters;
+use fusee_layout::{CLASSES_MAX, Class};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A counter with a single writer.
@@ -24,9 +27,32 @@ impl Count {
     }
 }
 
+/// A gauge for each size class.
+#[derive(Debug)]
+pub struct ByClass([Count; CLASSES_MAX]);
+
+impl Default for ByClass {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Count::default()))
+    }
+}
+
+impl ByClass {
+    /// That of a class.
+    pub fn of(&self, class: Class) -> &Count {
+        &self.0[class.index()]
+    }
+
+    pub(crate) fn set_all(&self, values: impl Iterator<Item = u64>) {
+        self.0.iter().zip(values).for_each(|(count, value)| count.set(value));
+    }
+}
+
 /// What one store has done since it was made.
 #[derive(Debug, Default)]
 pub struct Stats {
+    /// What its fabric has counted.
+    pub fabric: Arc<Counters>,
     /// Index lookups that the cached slot word answered.
     pub index_hit: Count,
     /// Index lookups whose cached slot word was out of date.
@@ -51,6 +77,9 @@ pub struct Stats {
     pub abandoned: Count,
     /// Times that an operation started again.
     pub restarts: Count,
+    /// Microseconds that operations were told to wait because of others: back-off after a
+    /// lost round, and for transactions that had not decided.
+    pub conflict_wait_us: Count,
     /// Objects that did not verify and were read again.
     pub torn: Count,
     /// Objects allocated.
@@ -61,6 +90,14 @@ pub struct Stats {
     pub reclaimed: Count,
     /// Own objects waiting for other clients to pass by.
     pub in_grace: Count,
+    /// Objects that were freed and whose free map is not written yet.
+    pub frees_pending: Count,
+    /// Own blocks without objects that wait for other clients to pass by.
+    pub blocks_retiring: Count,
+    /// Own objects in use.
+    pub objects_in_use: ByClass,
+    /// Own blocks.
+    pub blocks_by_class: ByClass,
     /// Blocks that the store owns.
     pub blocks: Count,
     /// Keys removed because their time had come.

@@ -116,7 +116,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             hurrying: Cell::new(0),
             recovery: RefCell::default(),
             patrol: RefCell::default(),
-            stats: Arc::default(),
+            stats: Arc::new(Stats { fabric: fabric.counters().clone(), ..Stats::default() }),
             fabric,
             env,
             geometry,

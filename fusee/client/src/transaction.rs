@@ -110,7 +110,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         for attempt in 0..ATTEMPTS_MAX {
             if attempt > 0 {
                 let most = (1 << attempt.min(11)).min(BACK_OFF_US_MAX);
-                self.env.sleep_us(self.env.random() % most + 1).await;
+                self.wait_for_others(self.env.random() % most + 1).await;
             }
             let transaction = Rc::new(self.transaction(attempt > 0));
             let result = run(&transaction).await?;

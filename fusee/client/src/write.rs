@@ -283,8 +283,14 @@ impl<F: Fabric, E: Env> Store<F, E> {
     pub(crate) async fn back_off(&self, attempt: u32, again: Again) {
         if again.back_off || attempt > 4 {
             let most = (1 << attempt.min(10)).min(BACK_OFF_US_MAX);
-            self.env.sleep_us(self.env.random() % most + 1).await;
+            self.wait_for_others(self.env.random() % most + 1).await;
         }
+    }
+
+    /// Waits because another client was in the way, and counts that.
+    pub(crate) async fn wait_for_others(&self, us: u64) {
+        self.stats.conflict_wait_us.add(us);
+        self.env.sleep_us(us).await;
     }
 
     /// Adds what a round changes about the number of keys to the own count, and

@@ -18,6 +18,21 @@ pub enum VerbKind {
     Faa = 3,
 }
 
+impl VerbKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Cas, Self::Faa];
+
+    /// Its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Cas => "cas",
+            Self::Faa => "faa",
+        }
+    }
+}
+
 /// A stretch of a batch's own memory, a multiple of 8 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {

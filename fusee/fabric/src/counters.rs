@@ -1,6 +1,6 @@
 //! What a fabric has run: counters that one thread writes and any may read.
 
-use crate::VerbKind;
+use crate::{RoundTrips, VerbKind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How many kinds of verbs are told apart.
@@ -17,9 +17,16 @@ pub struct Counters {
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
     out_of_range: AtomicU64,
+    failed: AtomicU64,
+    round_trips: RoundTrips,
 }
 
 impl Counters {
+    /// Of a fabric to so many memory nodes.
+    pub fn new(nodes: usize) -> Self {
+        Self { round_trips: RoundTrips::new(nodes), ..Self::default() }
+    }
+
     /// Counts a batch. For fabrics, on their own thread.
     pub fn count(&self, verbs: [u64; VERB_KINDS], bytes_read: u64, bytes_written: u64) {
         add(&self.batches, 1);
@@ -33,6 +40,21 @@ impl Counters {
     /// Counts verbs outside of a node's memory. For fabrics, on their own thread.
     pub fn count_out_of_range(&self, verbs: u64) {
         add(&self.out_of_range, verbs);
+    }
+
+    /// Counts verbs to nodes that do not answer. For fabrics, on their own thread.
+    pub fn count_failed(&self, verbs: u64) {
+        add(&self.failed, verbs);
+    }
+
+    /// Verbs that failed as their node does not answer.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Relaxed)
+    }
+
+    /// How long nodes took to answer.
+    pub fn round_trips(&self) -> &RoundTrips {
+        &self.round_trips
     }
 
     /// Verbs that failed as no memory is where they went: words of a damaged

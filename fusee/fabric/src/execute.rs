@@ -65,6 +65,7 @@ pub(crate) struct Tally {
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
     pub(crate) out_of_range: u64,
+    pub(crate) failed: u64,
 }
 
 impl Tally {
@@ -72,6 +73,9 @@ impl Tally {
     #[inline]
     pub(crate) fn add_to(&self, counters: &Counters) {
         counters.count(self.verbs, self.bytes_read, self.bytes_written);
+        if self.failed > 0 {
+            counters.count_failed(self.failed);
+        }
         if self.out_of_range > 0 {
             // Said once: a damaged pool would fill the log, and the counter goes on.
             if counters.out_of_range() == 0 {

@@ -27,6 +27,7 @@ mod loom_tests;
 #[cfg(not(loom))]
 mod memory;
 mod prefetch;
+mod round_trip;
 #[cfg(not(loom))]
 mod shm;
 #[cfg(not(loom))]
@@ -47,10 +48,14 @@ pub use handover::{receive_memory, send_memory};
 #[cfg(not(loom))]
 pub use memory::{Backing, Memory};
 pub use prefetch::prefetch_read;
+pub use round_trip::{
+    ROUND_TRIP_BUCKETS, ROUND_TRIP_NS, RoundTripTimes, RoundTrips, VerbKinds, round_trip_bucket,
+};
 #[cfg(not(loom))]
 pub use shm::{ShmEndpoint, ShmFabric, ShmNode};
 
 use fusee_layout::message::{Request, Response};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// A memory node does not answer.
@@ -81,8 +86,8 @@ pub trait Fabric {
     /// If the node does not answer; it may have done what was asked.
     async fn call(&self, node: u16, request: Request) -> Result<Response, NodeDown>;
 
-    /// What has been run so far. Written by the fabric's thread alone.
-    fn counters(&self) -> &Counters;
+    /// What has been run so far. Written by the fabric's thread alone, and read by any.
+    fn counters(&self) -> &Arc<Counters>;
 
     /// Brings memory that the next batch will touch nearer, where that means
     /// anything (shared memory).

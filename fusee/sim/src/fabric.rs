@@ -9,6 +9,7 @@ use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
 /// A client's way into a [`SimPool`].
@@ -16,12 +17,13 @@ use std::task::Poll;
 pub struct SimFabric {
     pool: SimPool,
     client: u32,
-    counters: Counters,
+    counters: Arc<Counters>,
 }
 
 impl SimFabric {
     pub(crate) fn new(pool: SimPool, client: u32) -> Self {
-        Self { pool, client, counters: Counters::default() }
+        let nodes = pool.nodes().count();
+        Self { pool, client, counters: Arc::new(Counters::new(nodes)) }
     }
 
     /// The simulator's number of the client.
@@ -33,24 +35,13 @@ impl SimFabric {
         let mut verbs = [0; fusee_fabric::VERB_KINDS];
         let (mut read, mut written) = (0, 0);
         for posted in batch.posted() {
-            use fusee_fabric::VerbKind::{Cas, Faa, Read, Write};
-            let kind = match posted.verb {
-                Verb::Read(span) => {
-                    read += span.bytes() as u64;
-                    Read
-                }
-                Verb::Write(span) => {
-                    written += span.bytes() as u64;
-                    Write
-                }
-                Verb::WriteByte(_) => {
-                    written += 1;
-                    Write
-                }
-                Verb::Cas { .. } => Cas,
-                Verb::Faa(_) => Faa,
-            };
-            verbs[kind as usize] += 1;
+            match posted.verb {
+                Verb::Read(span) => read += span.bytes() as u64,
+                Verb::Write(span) => written += span.bytes() as u64,
+                Verb::WriteByte(_) => written += 1,
+                Verb::Cas { .. } | Verb::Faa(_) => {}
+            }
+            verbs[posted.verb.kind() as usize] += 1;
         }
         self.counters.count(verbs, read, written);
     }
@@ -107,6 +98,8 @@ impl Fabric for SimFabric {
         }
         let flight = Rc::new(RefCell::new(Flight {
             client: self.client,
+            posted_ns: shared.sim.now_ns(),
+            counters: self.counters.clone(),
             batch,
             moments_left: moments.len(),
             fates: Vec::new(),
@@ -161,7 +154,7 @@ impl Fabric for SimFabric {
         answer.take().expect("the request comes before the response")
     }
 
-    fn counters(&self) -> &Counters {
+    fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 

@@ -19,6 +19,11 @@ impl Nodes {
         }
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.memory.len()
+    }
+
     /// Takes a node down: from now on its verbs fail.
     pub fn take_down(&mut self, node: u16) {
         self.down[usize::from(node)] = true;

@@ -6,12 +6,13 @@ use crate::meddler::{Meddler, Meddling, Seen};
 use crate::schedule::Moment;
 use crate::trace::Trace;
 use crate::{Delays, Nodes, Rng, Sim, SimFabric, Tearing};
-use fusee_fabric::{Batch, Verb};
+use fusee_fabric::{Batch, Counters, Verb, VerbKinds};
 use fusee_layout::message::{Request, Response};
 use fusee_layout::{Geometry, NodeAddress};
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Waker;
 
 /// What a memory node does with control requests.
@@ -78,6 +79,8 @@ struct Client {
 /// A batch on its way. It belongs to the fabric: the events hold it.
 pub(crate) struct Flight {
     pub(crate) client: u32,
+    pub(crate) posted_ns: u64,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) batch: Batch,
     pub(crate) moments_left: usize,
     /// Of a stopped client: how many more of its moments each node sees.
@@ -264,7 +267,12 @@ impl SimPool {
             return;
         }
         let mut under_way = flight.borrow_mut();
-        under_way.landed_one(node);
+        let was_last = under_way.landed_one(node);
+        if was_last && !self.0.nodes.borrow().is_down(node) {
+            let kinds = VerbKinds::of(under_way.batch.posted(), node);
+            let elapsed_ns = self.0.sim.now_ns() - under_way.posted_ns;
+            under_way.counters.round_trips().note(node, kinds, elapsed_ns);
+        }
         if under_way.moments_left == 0 {
             let after_ns = self.0.settings.delays.completion_ns(&mut self.0.rng.borrow_mut());
             let flight = flight.clone();
@@ -380,10 +388,13 @@ impl std::fmt::Debug for SimPool {
 }
 
 impl Flight {
-    fn landed_one(&mut self, node: u16) {
+    /// True if it was the last one of this node.
+    fn landed_one(&mut self, node: u16) -> bool {
         self.moments_left -= 1;
         let left = self.left.iter_mut().find(|(of, _)| *of == node);
-        left.expect("every verb's node was counted").1 -= 1;
+        let left = &mut left.expect("every verb's node was counted").1;
+        *left -= 1;
+        *left == 0
     }
 
     /// Does the next moment of a dead client's batch still take effect? Those

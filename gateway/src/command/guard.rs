@@ -10,6 +10,7 @@ use super::multi::Multi;
 use super::table::{self, COMMANDS, Command};
 use super::{CommandId, Local, Run};
 use crate::keyspace::InTransaction;
+use crate::phase::{Phase, Phases};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::{Place, State};
@@ -180,16 +181,28 @@ fn quote(text: &[u8], line: &mut Vec<u8>) {
 }
 
 /// Notes a command that took long, for SLOWLOG and for LATENCY.
-pub(crate) fn note(state: &State, place: &Place, arguments: Arguments<'_>, elapsed_ns: u64) {
+pub(crate) fn note(
+    state: &State,
+    place: &Place,
+    arguments: Arguments<'_>,
+    elapsed_ns: u64,
+    phases: Phases,
+) {
     let command = table::find(arguments.get(0)).map(|id| resolved(id, arguments));
     let settings = &place.shared.settings;
     let elapsed_us = elapsed_ns / 1000;
     let is_slow = u64::try_from(settings.slow_us()).is_ok_and(|limit| elapsed_us >= limit);
     let is_password = |argument| super::is(argument, "requirepass");
     let is_secret = command.is_some_and(Command::is_secret) || arguments.from(0).any(is_password);
+    if is_slow {
+        let phase = phases.slowest();
+        place.stats.slow[phase as usize].add(1);
+        let name = command.map_or("unknown", |command| command.name);
+        place.shared.slow.tell(name, elapsed_us, &phases);
+    }
     if is_slow && !is_secret {
         let most = settings.slow_entries_max();
-        place.shared.slow.command(&state.client, arguments, elapsed_us, most);
+        place.shared.slow.command(&state.client, arguments, elapsed_us, phases, most);
     }
     let limit_ms = settings.latency_ms();
     if limit_ms > 0 && elapsed_us / 1000 >= limit_ms {
@@ -198,6 +211,19 @@ pub(crate) fn note(state: &State, place: &Place, arguments: Arguments<'_>, elaps
             .shared
             .slow
             .event(if is_fast { "fast-command" } else { "command" }, elapsed_us / 1000);
+    }
+}
+
+/// Notes that a client took long to read its replies, of which those of `last` were the last.
+pub(crate) fn note_reply(place: &Place, last: Option<CommandId>, elapsed_ns: u64) {
+    let elapsed_us = elapsed_ns / 1000;
+    let limit = u64::try_from(place.shared.settings.slow_us());
+    if limit.is_ok_and(|limit| elapsed_us >= limit) {
+        place.stats.slow[Phase::Reply as usize].add(1);
+        let mut phases = Phases::default();
+        phases.0[Phase::Reply as usize] = elapsed_us;
+        let name = last.map_or("none", |id| COMMANDS[usize::from(id)].name);
+        place.shared.slow.tell(name, elapsed_us, &phases);
     }
 }
 

@@ -9,6 +9,7 @@ use super::table::COMMANDS;
 use super::{Call, CommandId, is};
 use crate::channels::Way;
 use crate::keyspace::Keyspace;
+use crate::phase::Phase;
 use crate::reply::ErrorKind;
 use crate::session::Place;
 use crate::shared::{REDIS_VERSION, VERSION, unix_us};
@@ -110,6 +111,8 @@ const DEFAULT: &[&str] = &[
     "keyspace",
 ];
 const OTHERS: &[&str] = &["commandstats", "latencystats"];
+/// Shown to who names it: Redis has no such section.
+const OWN: &[&str] = &["slowlog"];
 
 /// INFO [section ...]
 pub(super) async fn info<K: Keyspace>(call: &mut Call<'_, K>, place: &Place) {
@@ -126,7 +129,9 @@ pub(super) async fn info<K: Keyspace>(call: &mut Call<'_, K>, place: &Place) {
     };
     let totals = place.shared.totals();
     let mut text = String::new();
-    for section in DEFAULT.iter().chain(OTHERS).filter(|section| asked(section)) {
+    let own = |section: &&&str| call.arguments.from(1).any(|name| is(name, section));
+    let sections = DEFAULT.iter().chain(OTHERS).filter(|section| asked(section));
+    for section in sections.chain(OWN.iter().filter(own)) {
         if !text.is_empty() {
             text.push_str("\r\n");
         }
@@ -173,6 +178,7 @@ pub(super) async fn info<K: Keyspace>(call: &mut Call<'_, K>, place: &Place) {
             "cluster" => fields(&mut text, &[("cluster_enabled", "0")]),
             "commandstats" => commands(&totals, &mut text),
             "latencystats" => latencies(place, &mut text),
+            "slowlog" => slow(place, &mut text),
             "keyspace" => keyspace(call.keyspace, &mut text).await,
             _ => {}
         }
@@ -334,6 +340,24 @@ fn commands(totals: &Totals, text: &mut String) {
                 *ns as f64 / 1000.0 / (*calls).max(1) as f64,
             );
         }
+    }
+}
+
+/// What SLOWLOG GET has, by its numbers, with where the time went. SLOWLOG GET itself says no
+/// more than Redis's, since clients take it apart.
+fn slow(place: &Place, text: &mut String) {
+    for command in place.shared.slow.commands(usize::MAX) {
+        let _ = write!(
+            text,
+            "slow_{}:usec={},phase={}",
+            command.id,
+            command.elapsed_us,
+            command.phases.slowest().name()
+        );
+        for phase in [Phase::Queue, Phase::Run, Phase::Fabric, Phase::Conflict] {
+            let _ = write!(text, ",{}={}", phase.name(), command.phases.us(phase));
+        }
+        text.push_str("\r\n");
     }
 }
 

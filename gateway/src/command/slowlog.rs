@@ -26,7 +26,7 @@ pub(super) fn get(place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
     };
     let commands = place.shared.slow.commands(count);
     reply.array(commands.len());
-    for SlowCommand { id, unix_s, elapsed_us, arguments, address, name } in commands {
+    for SlowCommand { id, unix_s, elapsed_us, arguments, address, name, .. } in commands {
         reply.array(6);
         reply.integer(id as i64);
         reply.integer(unix_s as i64);

@@ -12,6 +12,7 @@ use crate::command::string::setting;
 use crate::command::table::COMMANDS;
 use crate::command::{Run, Write, guard, refuse};
 use crate::keyspace::Keyspace;
+use crate::phase::Spent;
 use crate::reply::Reply;
 use crate::request::Arguments;
 
@@ -88,7 +89,7 @@ impl Session {
                 answers.take(entry);
                 !answers.is_full()
             });
-            round_trips += counted(keyspace, read).await;
+            round_trips += counted(keyspace, &place.clock, &self.spent, read).await;
         }
         let (lookups, left) = answers.end();
         place.stats.hits.add(lookups.hits);
@@ -144,7 +145,7 @@ impl Session {
                     refuse(reply, error);
                 }
             });
-            let round_trips = counted(keyspace, set).await;
+            let round_trips = counted(keyspace, &place.clock, &self.spent, set).await;
             self.next += count;
             for job in &mut self.jobs[first..self.next] {
                 job.round_trips = round_trips;
@@ -187,19 +188,33 @@ impl Session {
     }
 }
 
-/// Waits for an operation and counts the round trips that it made: between the
-/// beginning and the end of a poll nothing else runs on this thread.
+/// Waits for an operation and counts the round trips that it made, and what it waited for:
+/// between the beginning and the end of a poll nothing else runs on this thread. Who never
+/// waits, as on shared memory, does not look at the clock.
 #[inline]
-pub(super) async fn counted<K: Keyspace>(keyspace: &K, operation: impl Future<Output = ()>) -> u32 {
+pub(super) async fn counted<K: Keyspace>(
+    keyspace: &K,
+    clock: &quanta::Clock,
+    spent: &Spent,
+    operation: impl Future<Output = ()>,
+) -> u32 {
     let mut operation = pin!(operation);
-    let mut round_trips = 0;
+    let (mut round_trips, mut waits_since) = (0, None);
     std::future::poll_fn(|context| {
+        if let Some(since) = waits_since.take() {
+            spent.wait(clock.delta_as_nanos(since, clock.raw()));
+        }
         let before = keyspace.round_trips();
+        let conflicts_us = keyspace.conflict_wait_us();
         let poll = operation.as_mut().poll(context);
         round_trips += keyspace.round_trips().wrapping_sub(before);
+        spent.conflict(keyspace.conflict_wait_us().wrapping_sub(conflicts_us));
         match poll {
             Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => {
+                waits_since = Some(clock.raw());
+                Poll::Pending
+            }
         }
     })
     .await;

@@ -69,7 +69,8 @@ impl TcpFabric {
             })
             .collect();
         let tasks = links.iter().map(|link| tokio::task::spawn_local(link.clone().run())).collect();
-        let fabric = Self { links, tasks, controls, hangar: Rc::default() };
+        let hangar = Rc::new(Hangar::new(links.len()));
+        let fabric = Self { links, tasks, controls, hangar };
         for link in &fabric.links {
             link.attempted().await;
         }
@@ -106,7 +107,7 @@ impl Fabric for TcpFabric {
         }
     }
 
-    fn counters(&self) -> &Counters {
+    fn counters(&self) -> &Arc<Counters> {
         &self.hangar.counters
     }
 

@@ -7,24 +7,34 @@ use super::frame::{
 use crate::batch::{Posted, Verb};
 use crate::execute::Tally;
 use crate::spare::SpareBatches;
-use crate::{Batch, Counters, VerbKind};
+use crate::{Batch, Counters, VerbKinds};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use tokio::time::Instant;
 
 /// What the batches of one fabric share.
 #[derive(Debug, Default)]
 pub(crate) struct Hangar {
-    pub(crate) counters: Counters,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) spare: SpareBatches,
+}
+
+impl Hangar {
+    /// Of a fabric to so many nodes.
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self { counters: Arc::new(Counters::new(nodes)), spare: SpareBatches::default() }
+    }
 }
 
 /// A batch under way.
 #[derive(Debug)]
 pub(crate) struct Flight {
     hangar: Rc<Hangar>,
+    launched: Instant,
     state: RefCell<State>,
 }
 
@@ -59,7 +69,8 @@ impl Flight {
         mut post: impl FnMut(Part),
     ) -> Landing {
         let state = State { batch, left: 1, out_of_range: 0, abandoned: false, waker: None };
-        let flight = Rc::new(Self { hangar: hangar.clone(), state: RefCell::new(state) });
+        let (hangar, launched) = (hangar.clone(), Instant::now());
+        let flight = Rc::new(Self { hangar, launched, state: RefCell::new(state) });
         let mut seen = Vec::new();
         let mut number = 0;
         while let Some(node) = flight.node_of(number) {
@@ -130,25 +141,18 @@ impl Flight {
             return;
         }
         let mut tally = Tally { out_of_range: state.out_of_range, ..Tally::default() };
+        let mut done = 0;
         for posted in state.batch.posted().iter().filter(|posted| posted.is_done()) {
-            let kind = match posted.verb {
-                Verb::Read(span) => {
-                    tally.bytes_read += span.bytes() as u64;
-                    VerbKind::Read
-                }
-                Verb::Write(span) => {
-                    tally.bytes_written += span.bytes() as u64;
-                    VerbKind::Write
-                }
-                Verb::WriteByte(_) => {
-                    tally.bytes_written += 1;
-                    VerbKind::Write
-                }
-                Verb::Cas { .. } => VerbKind::Cas,
-                Verb::Faa(_) => VerbKind::Faa,
-            };
-            tally.verbs[kind as usize] += 1;
+            match posted.verb {
+                Verb::Read(span) => tally.bytes_read += span.bytes() as u64,
+                Verb::Write(span) => tally.bytes_written += span.bytes() as u64,
+                Verb::WriteByte(_) => tally.bytes_written += 1,
+                Verb::Cas { .. } | Verb::Faa(_) => {}
+            }
+            tally.verbs[posted.verb.kind() as usize] += 1;
+            done += 1;
         }
+        tally.failed = (state.batch.len() as u64).saturating_sub(done + state.out_of_range);
         tally.add_to(&self.hangar.counters);
         if state.abandoned {
             self.hangar.spare.give(std::mem::take(&mut state.batch));
@@ -191,7 +195,7 @@ impl Part {
         let mut state = self.flight.state.borrow_mut();
         let State { batch, out_of_range, .. } = &mut *state;
         let (posted, memory) = batch.parts();
-        let mut missing = 0;
+        let (mut missing, mut kinds) = (0, VerbKinds::default());
         for posted in posted[self.range.clone()].iter_mut().filter(|posted| self.has(posted)) {
             let words = frame_verb(posted, memory).result_words();
             let result = reply.next(words)?;
@@ -199,10 +203,13 @@ impl Part {
                 memory[span.word..span.word + span.words].copy_from_slice(result);
             }
             missing += u64::from(result.is_none());
+            kinds.add(posted.verb.kind());
             posted.finish(result.map(|result| result.first().copied().unwrap_or(0)));
         }
         reply.finish()?;
         *out_of_range += missing;
+        let elapsed_ns = self.flight.launched.elapsed().as_nanos() as u64;
+        self.flight.hangar.counters.round_trips().note(self.node, kinds, elapsed_ns);
         Ok(())
     }
 

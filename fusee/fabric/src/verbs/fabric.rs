@@ -220,7 +220,7 @@ impl Fabric for VerbsFabric {
         }
     }
 
-    fn counters(&self) -> &Counters {
+    fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
