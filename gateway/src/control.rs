@@ -64,10 +64,15 @@ fn metrics_page(shared: &Shared, sources: &[Source]) -> Page {
     Page::metrics(metrics::render(&families) + &metrics::recorded().render())
 }
 
-fn live(shared: &Shared) -> Page {
+/// Which worker is stuck, if one is.
+pub(crate) fn stuck(shared: &Shared) -> Option<usize> {
     let now_ms = unix_ms();
     let is_stuck = |beat: u64| now_ms.saturating_sub(beat) > BEAT_MS_MAX;
-    match shared.stats.iter().position(|worker| is_stuck(worker.beat_ms.get())) {
+    shared.stats.iter().position(|worker| is_stuck(worker.beat_ms.get()))
+}
+
+fn live(shared: &Shared) -> Page {
+    match stuck(shared) {
         None => Page::text("200 OK", "ok\n"),
         Some(worker) => Page::text(
             "503 Service Unavailable",

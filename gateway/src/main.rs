@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use fusee::StoreConfig;
+use fusee_control::Supervisor;
 use gateway::Server;
 use gateway::config::{Config, ConfigError};
 use gateway::embedded::Embedded;
@@ -80,6 +81,8 @@ fn run(config: &mut Config) -> Result<(), String> {
         let listen = |kind| signal(kind).map_err(|error| format!("cannot hear signals: {error}"));
         (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?)
     };
+    let supervisor = Supervisor::from_environment();
+    supervisor.status("waiting for the pool");
     let server = runtime.block_on(async {
         tokio::select! {
             server = start(config) => server.map(Some),
@@ -92,6 +95,8 @@ fn run(config: &mut Config) -> Result<(), String> {
         return Ok(());
     };
     announce(&server);
+    supervisor.ready("serving");
+    let is_live = server.liveness();
     let stop = server.stopper();
     let (done, mut ended) = tokio::sync::oneshot::channel();
     let waiter = std::thread::spawn(move || {
@@ -101,16 +106,25 @@ fn run(config: &mut Config) -> Result<(), String> {
     runtime.block_on(async {
         let mut told_at: Option<Instant> = None;
         loop {
+            let pause = tokio::time::sleep(supervisor.interval());
             tokio::select! {
                 _ = &mut ended => break,
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                // Told also while connections end, which may take longer than its patience.
+                () = pause => {
+                    if is_live() {
+                        supervisor.alive();
+                    }
+                    continue;
+                }
             }
             let first = *told_at.get_or_insert_with(Instant::now);
             if first.elapsed() > IMPATIENCE {
                 warn!("told twice to stop: leaving at once");
                 std::process::exit(1);
             }
+            supervisor.stopping();
             info!("stopping: no new connections; waiting for those that are busy");
             stop();
         }

@@ -83,6 +83,7 @@ pub struct Server {
     control: Option<JoinHandle<()>>,
     ended: watch::Sender<bool>,
     stop: Arc<watch::Sender<bool>>,
+    shared: Arc<Shared>,
 }
 
 /// Starts listening and serving. `keyspace` makes each worker's keyspace, on
@@ -120,6 +121,7 @@ where
         control: None,
         ended,
         stop: Arc::new(stop),
+        shared: shared.clone(),
     };
     let keyspace = Arc::new(keyspace);
     let (report, reports) = std::sync::mpsc::channel();
@@ -215,6 +217,12 @@ impl Server {
         move || {
             stop.send_replace(true);
         }
+    }
+
+    /// Something to ask from elsewhere whether all workers come round.
+    pub fn liveness(&self) -> impl Fn() -> bool + Send + use<> {
+        let shared = self.shared.clone();
+        move || control::stuck(&shared).is_none()
     }
 
     /// Begins to drain: no new connections, and each one ends once it has

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser as _;
-use fusee_control::http;
+use fusee_control::{Supervisor, http};
 use mnd::daemon::{Config, LogFormat, Report};
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -92,22 +92,30 @@ fn run(config: Config) -> Result<(), String> {
     let thread = std::thread::Builder::new().name("control".to_owned()).spawn(body);
     let thread = thread.map_err(|error| format!("cannot start: {error}"))?;
     let main_set = LocalSet::new();
+    let supervisor = Supervisor::from_environment();
+    let seen = report.clone();
     if let Some(listener) = metrics {
         main_set.spawn_local(http::serve(listener, move |path| report.page(path)));
     }
     let result = main_set.block_on(&main, async {
         let mut told = false;
         loop {
+            let pause = tokio::time::sleep(supervisor.interval());
             tokio::select! {
                 result = &mut ended => break result.unwrap_or(Err("the control plane panicked".to_owned())),
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                () = pause => {
+                    seen.tell(&supervisor);
+                    continue;
+                }
             }
             if told {
                 tracing::warn!("told twice to stop: leaving at once");
                 std::process::exit(1);
             }
             told = true;
+            supervisor.stopping();
             stop.send_replace(true);
         }
     });

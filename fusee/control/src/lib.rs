@@ -19,6 +19,7 @@ mod messages;
 mod pool_file;
 mod server;
 mod size;
+mod supervisor;
 mod tls;
 mod token;
 
@@ -32,6 +33,7 @@ pub use messages::{
 pub use pool_file::{PoolFile, PoolFileError};
 pub use server::{Listener, NodeService, listen_unix, serve};
 pub use size::Size;
+pub use supervisor::Supervisor;
 pub use tls::{Tls, TlsError, TlsFiles};
 pub use token::{GatewayId, Token};
 

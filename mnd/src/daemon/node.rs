@@ -6,6 +6,7 @@
 
 use super::DataPath;
 use super::copies::Copies;
+use super::served::Served;
 use super::sessions::Sessions;
 use crate::{Ledger, NodeMemory};
 use fusee_control::{
@@ -41,6 +42,7 @@ struct Shared {
 struct Decisions {
     ledger: Ledger,
     copies: Copies,
+    served: Served,
 }
 
 /// What other nodes decided.
@@ -73,7 +75,11 @@ impl Node {
             membership,
             path,
             sessions: Sessions::default(),
-            decisions: tokio::sync::Mutex::new(Decisions { ledger, copies }),
+            decisions: tokio::sync::Mutex::new(Decisions {
+                ledger,
+                copies,
+                served: Served::default(),
+            }),
             foreign: Mutex::new(foreign),
             introduced: Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -114,6 +120,11 @@ impl Node {
     pub async fn state(&self) -> (Statistics, Vec<u16>) {
         let decisions = self.0.decisions.lock().await;
         (decisions.ledger.statistics(), decisions.copies.lost())
+    }
+
+    /// What it was asked.
+    pub async fn served(&self) -> Served {
+        self.0.decisions.lock().await.served
     }
 
     /// A session has ended: shuts it out, and on node 0 has all others do so too
@@ -192,6 +203,7 @@ impl Node {
 impl Decisions {
     async fn handle(&mut self, request: Request) -> Response {
         let (response, effects) = self.ledger.handle(request);
+        self.served.count(&request, &response);
         // Under the lock, so that no copy goes back to what an earlier request
         // made of it.
         self.copies.write(&effects).await;

@@ -4,6 +4,8 @@
 //! to tell, so that somebody can say when that thread is stuck.
 
 use super::Node;
+use super::served::{Served, push_process};
+use fusee_control::Supervisor;
 use fusee_control::http::Page;
 use fusee_fabric::Backing;
 use fusee_layout::message::Statistics;
@@ -33,6 +35,8 @@ struct Serving {
     sessions: usize,
     awaited: Vec<u16>,
     lost: Vec<u16>,
+    served: Served,
+    uptime_s: u64,
 }
 
 /// How often it is looked what there is to tell.
@@ -43,6 +47,7 @@ const BEAT_MAX: Duration = Duration::from_secs(15);
 impl Report {
     /// Keeps what is told up to date: on the control plane's thread.
     pub(super) async fn keep(&self, node: &Node, bytes: u64, backing: Backing) {
+        let started = Instant::now();
         loop {
             let (statistics, lost) = node.state().await;
             let serving = Serving {
@@ -53,6 +58,8 @@ impl Report {
                 sessions: node.sessions(),
                 awaited: node.awaited(),
                 lost,
+                served: node.served().await,
+                uptime_s: started.elapsed().as_secs(),
             };
             {
                 let mut seen = self.0.lock().expect("nobody panics with it");
@@ -61,6 +68,21 @@ impl Report {
                 seen.stopping = node.is_stopping();
             }
             tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    /// Tells a service manager how things stand. A node is up when it is in the pool, also
+    /// while gateways have to wait for others; what it waits for is its status.
+    pub fn tell(&self, supervisor: &Supervisor) {
+        let seen = self.0.lock().expect("nobody panics with it");
+        if seen.trouble().is_some() {
+            return;
+        }
+        supervisor.alive();
+        match (&seen.serving, seen.wait()) {
+            _ if seen.stopping => supervisor.stopping(),
+            (Some(_), waits) => supervisor.ready(&waits.unwrap_or_else(|| "serving".to_owned())),
+            (None, waits) => supervisor.status(&waits.unwrap_or_default()),
         }
     }
 
@@ -125,6 +147,11 @@ impl Seen {
             &[("", serving.bytes)],
         );
         family(
+            "mnd_ready",
+            "1 if gateways may come.",
+            &[("", u64::from(self.trouble().or_else(|| self.wait()).is_none()))],
+        );
+        family(
             "mnd_huge_pages",
             "1 if the memory lies on reserved huge pages.",
             &[("", u64::from(serving.backing == Backing::HugeTlb))],
@@ -155,6 +182,8 @@ impl Seen {
                 &[("", expelled.into())],
             );
         }
+        serving.served.push(&mut text);
+        push_process(&mut text, serving.uptime_s);
         text
     }
 }
