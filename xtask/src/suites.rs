@@ -132,6 +132,19 @@ pub(crate) const ALL: &[Suite] = &[
         run: |options| test_target("pool", options),
     },
     Suite {
+        name: "see",
+        about: "a pool under load, Prometheus at it: each panel, rule and alert has its data",
+        run: |options| {
+            needs::programs(&["curl", "prometheus", "promtool"])?;
+            test_target("see", options)
+        },
+    },
+    Suite {
+        name: "deploy",
+        about: "units, images, compose file and chart, by the tools that know them",
+        run: deploy,
+    },
+    Suite {
         name: "soak",
         about: "memory under random overwriting; 60 s here, see cargo xtask soak",
         run: |options| {
@@ -196,6 +209,8 @@ pub(crate) fn test_targets() -> Vec<&'static str> {
         "oom",
         "pool",
         "rdma",
+        "see",
+        "deploy",
         "verbs",
     ]
     .into_iter()
@@ -245,6 +260,16 @@ fn fuzz(options: &Options) -> Result<(), String> {
         .run()?;
     program(built(PROFILE, "wire_fuzz")?, 24 * HOUR)
         .args(&["--seconds", &seconds, "--seed", &seed, "--server", &options.server])
+        .run()
+}
+
+fn deploy(options: &Options) -> Result<(), String> {
+    needs::programs(&["systemd-analyze", "python3"])?;
+    let tools = needs::deploy_tools()?;
+    cargo(&["test", "--profile", PROFILE, "--workspace", "--test", "deploy"])
+        .args(&["--", "--test-threads", "1"])
+        .env("SUITE_SERVER", &options.server)
+        .env("SUITE_TOOLS", &tools)
         .run()
 }
 
