@@ -15,6 +15,7 @@ use crate::request::Arguments;
 use crate::channels::Way;
 use bits::BitRead;
 use eval::Eval;
+use function::Function;
 use hash::HashRead;
 use multi::Multi;
 use object::ObjectRead;
@@ -28,6 +29,7 @@ pub(crate) mod docs;
 pub mod eval;
 pub(crate) mod expire;
 pub(crate) mod float;
+pub mod function;
 pub(crate) mod glob;
 pub(crate) mod guard;
 pub mod hash;
@@ -67,6 +69,8 @@ pub enum Run {
     Multi(Multi),
     /// Runs a script.
     Eval(Eval),
+    /// Calls a function, or is about them.
+    Function(Function),
     /// Only holds subcommands; its name alone is not enough.
     Container,
     /// Redis closes the connection of whoever sends this: a web browser that
@@ -199,7 +203,6 @@ pub enum Local {
     ConfigResetStat,
     ConfigRewrite,
     ConfigHelp,
-    FunctionFlush,
     ObjectHelp,
     MemoryHelp,
     Monitor,
@@ -225,6 +228,7 @@ pub enum Local {
     ScriptHelp,
     ScriptKill,
     ScriptLoad,
+    FunctionHelp,
 }
 
 /// One write or walk: what it needs to run.

@@ -1,4 +1,4 @@
-//! Lua scripts: EVAL and its relatives.
+//! Lua scripts: EVAL, FCALL and their relatives.
 //!
 //! A script runs on the keyspace of a transaction and never waits: its commands find
 //! their keys read before. When one touches a key that is not, or looks at many, the
@@ -9,6 +9,7 @@
 
 mod call;
 mod engine;
+mod functions;
 mod json;
 mod library;
 mod pack;
@@ -17,4 +18,5 @@ mod store;
 mod value;
 
 pub(crate) use engine::{Engine, Outcome, Permission, Run};
-pub(crate) use store::{Script, Scripts, parse_sha, sha_of};
+pub(crate) use functions::{FunctionInfo, Functions, Library};
+pub(crate) use store::{Program, Script, Scripts, parse_sha, sha_of};

@@ -474,7 +474,7 @@ impl Session {
                 self.state.client.runs(id);
                 flow = connection::local(run, &mut self.state, place, arguments, reply);
             }
-            Run::Eval(_) => {
+            Run::Eval(_) | Run::Function(_) => {
                 self.state.client.runs(id);
                 let kept = Kept::new(&self.requests, input, frame);
                 let ran = Box::pin(multi::run_alone(keyspace, place, &self.state, kept, reply));

@@ -1,14 +1,14 @@
 //! What all workers of a process see.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::acl::Acl;
 use crate::channels::Channels;
 use crate::client::{Client, Clients};
 use crate::inbox::Message;
-use crate::script::Scripts;
+use crate::script::{Functions, Scripts};
 use crate::settings::Settings;
 use crate::slow::Slow;
 use crate::stats::WorkerStats;
@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) channels: Channels,
     pub(crate) slow: Slow,
     pub(crate) scripts: Scripts,
+    /// The libraries of the pool, as they were seen last.
+    pub(crate) functions: RwLock<Arc<Functions>>,
     monitors: Mutex<Vec<Arc<Client>>>,
     paused: Mutex<Option<(Pause, u64)>>,
     /// Whether requests have to be looked at one by one, and why. Relaxed: who
@@ -77,6 +79,7 @@ impl Shared {
             channels: Channels::default(),
             slow: Slow::default(),
             scripts: Scripts::default(),
+            functions: RwLock::default(),
             monitors: Mutex::default(),
             paused: Mutex::default(),
             watch: AtomicU8::new(0),

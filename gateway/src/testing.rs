@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fusee::{DATABASES, Decision, Entry, Error, Key, Kind, Watched};
+use fusee::{DATABASES, Decision, Entry, Error, Key, Kind, SYSTEM_DATABASE, Watched};
 
 use crate::keyspace::{InTransaction, Keyspace, Usage};
 
@@ -55,7 +55,7 @@ impl MemoryKeyspace {
     pub fn with_capacity(bytes_max: usize) -> Self {
         let database = || (0..PARTS).map(|_| Part::default()).collect();
         Self(Arc::new(Shared {
-            databases: Mutex::new((0..DATABASES).map(|_| database()).collect()),
+            databases: Mutex::new((0..=SYSTEM_DATABASE).map(|_| database()).collect()),
             ahead_ms: AtomicI64::new(0),
             round_trips: AtomicU64::new(0),
             versions: AtomicU64::new(0),
@@ -276,7 +276,7 @@ impl Keyspace for MemoryKeyspace {
     }
 
     async fn flush(&self, database: Option<u8>) -> Result<(), Error> {
-        for (index, parts) in self.lock().iter_mut().enumerate() {
+        for (index, parts) in self.lock().iter_mut().take(usize::from(DATABASES)).enumerate() {
             if database.is_none_or(|database| usize::from(database) == index) {
                 let bytes = parts.iter().flat_map(Part::values).map(|value| value.bytes.len());
                 self.resize(bytes.sum(), 0)?;

@@ -181,3 +181,148 @@ fn a_script_that_takes_long_keeps_nobody_waiting_and_leaves_nothing_when_killed(
     assert_eq!(eval(&mut client, &[long, "1", "n"]), ":1|");
     assert_eq!(other.ask("GET n"), "$2\\r\\n40\\r\\n");
 }
+
+const COUNTS: &str = "#!lua name=counts\n\
+    local function add(keys, args) return redis.call('incrby', keys[1], args[1]) end\n\
+    redis.register_function('add', add)\n\
+    redis.register_function{function_name='peek', callback=function(keys) return \
+    redis.call('get', keys[1]) end, flags={'no-writes'}, description='looks'}";
+
+#[test]
+fn functions_are_loaded_called_listed_and_removed() {
+    for gateway in gateways() {
+        let mut client = gateway.client();
+        let mut call =
+            |words: &[&str]| String::from_utf8(client.call(words)).unwrap().replace("\r\n", "|");
+        assert_eq!(
+            call(&["FUNCTION", "STATS"]),
+            "*4|$14|running_script|$-1|$7|engines|*2|$3|LUA|*4|$15|libraries_count|:0|$15|functions_count|:0|"
+        );
+        assert_eq!(call(&["FCALL", "add", "1", "k", "2"]), "-ERR Function not found|");
+        assert_eq!(call(&["FUNCTION", "LOAD", COUNTS]), "$6|counts|");
+        assert_eq!(call(&["FUNCTION", "LOAD", COUNTS]), "-ERR Library 'counts' already exists|");
+        assert_eq!(call(&["FUNCTION", "LOAD", "REPLACE", COUNTS]), "$6|counts|");
+        let other = COUNTS.replace("name=counts", "name=other");
+        assert_eq!(call(&["FUNCTION", "LOAD", &other]), "-ERR Function add already exists|");
+        assert_eq!(call(&["FCALL", "add", "1", "k", "2"]), ":2|");
+        assert_eq!(call(&["FCALL", "add", "x", "k", "2"]), "-ERR Bad number of keys provided|");
+        assert_eq!(call(&["FCALL_RO", "peek", "1", "k"]), "$1|2|");
+        assert_eq!(
+            call(&["FCALL_RO", "add", "1", "k", "2"]),
+            "-ERR Can not execute a script with write flag using *_ro command.|"
+        );
+        let list = "*1|*6|$12|library_name|$6|counts|$6|engine|$3|LUA|$9|functions|*2|\
+                    *6|$4|name|$3|add|$11|description|$-1|$5|flags|*0|\
+                    *6|$4|name|$4|peek|$11|description|$5|looks|$5|flags|*1|+no-writes|";
+        assert_eq!(call(&["FUNCTION", "LIST", "LIBRARYNAME", "COU*"]), list);
+        assert_eq!(call(&["FUNCTION", "LIST", "LIBRARYNAME", "x*"]), "*0|");
+        // They are nobody's keys, and stay when these go.
+        assert_eq!(call(&["DBSIZE"]), ":1|");
+        assert_eq!(call(&["FLUSHALL"]), "+OK|");
+        assert_eq!(call(&["FCALL", "add", "1", "k", "5"]), ":5|");
+        assert_eq!(call(&["FUNCTION", "DELETE", "nope"]), "-ERR Library not found|");
+        assert_eq!(call(&["FUNCTION", "DELETE", "counts"]), "+OK|");
+        assert_eq!(call(&["FCALL", "add", "1", "k", "5"]), "-ERR Function not found|");
+        // Within a transaction its own libraries are seen, and after it.
+        for words in
+            [&["MULTI"][..], &["FUNCTION", "LOAD", COUNTS], &["FCALL", "add", "1", "k", "1"]]
+        {
+            call(words);
+        }
+        assert_eq!(call(&["EXEC"]), "*2|$6|counts|:6|");
+        assert_eq!(call(&["FCALL", "add", "1", "k", "1"]), ":7|");
+        assert_eq!(call(&["FUNCTION", "FLUSH"]), "+OK|");
+        assert_eq!(call(&["FUNCTION", "LIST"]), "*0|");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_library_is_said_as_in_redis() {
+    let gateway = Gateway::start();
+    let mut client = gateway.client();
+    let failed = "ERR Error registering functions: ";
+    for (code, error) in [
+        ("redis.register_function()", "ERR wrong number of arguments to redis.register_function"),
+        (
+            "redis.register_function('x', 1)",
+            "ERR second argument to redis.register_function must be a function",
+        ),
+        (
+            "redis.call('get', 'x')",
+            "ERR user_function:2: Script attempted to access nonexistent global variable 'call'",
+        ),
+        (
+            "redis.register_function{function_name='x'}",
+            "ERR redis.register_function must get a callback argument",
+        ),
+        (
+            "redis.register_function('a-b', function() end)",
+            "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one character long",
+        ),
+        ("x = 1", "ERR user_function:2: Attempt to modify a readonly table"),
+        (
+            "local x = y",
+            "ERR user_function:2: Script attempted to access nonexistent global variable 'y'",
+        ),
+        (
+            "redis.register_function{function_name='x', callback=print, flags={'no'}}",
+            "ERR user_function:2: Script attempted to access nonexistent global variable 'print'",
+        ),
+        (
+            "redis.register_function{function_name='x', callback=type, flags={'no'}}",
+            "ERR unknown flag given",
+        ),
+        ("while true do end", "ERR FUNCTION LOAD timeout"),
+    ] {
+        let code = format!("#!lua name=a\n{code}");
+        let reply = String::from_utf8(client.call(&["FUNCTION", "LOAD", &code])).unwrap();
+        assert_eq!(reply, format!("-{failed}{error}\r\n"), "{code}");
+    }
+    let reply = client.call(&["FUNCTION", "LOAD", "#!lua name=a\nfoo("]);
+    let reply = String::from_utf8(reply).unwrap();
+    assert!(reply.starts_with("-ERR Error compiling function: user_function:2: "), "{reply}");
+    let reply = client.call(&["FUNCTION", "LOAD", "#!lua name=a\nreturn 1"]);
+    assert_eq!(reply, b"-ERR No functions registered\r\n");
+    let fails = "#!lua name=a\nredis.register_function('e1', function() redis.call('nope') end) \
+                 redis.register_function('e2', function() return x end) \
+                 redis.register_function('e3', function() KEYS[1] = 1 end) \
+                 redis.register_function('e4', function() redis.register_function() end) \
+                 redis.register_function('e5', function() getmetatable('').__index.len = nil end)";
+    assert_eq!(client.call(&["FUNCTION", "LOAD", fails]), b"$1\r\na\r\n");
+    for (name, error) in [
+        ("e1", "ERR Unknown Redis command called from script"),
+        ("e2", "ERR user_function:2: Script attempted to access nonexistent global variable 'x'"),
+        (
+            "e3",
+            "ERR user_function:2: Script attempted to access nonexistent global variable 'KEYS'",
+        ),
+        ("e4", "ERR user_function:2: attempt to call field 'register_function' (a nil value)"),
+        ("e5", "ERR user_function:2: Attempt to modify a readonly table"),
+    ] {
+        let reply = String::from_utf8(client.call(&["FCALL", name, "0"])).unwrap();
+        assert_eq!(reply, format!("-{error} script: {name}, on @user_function:2.\r\n"));
+    }
+}
+
+#[test]
+fn a_function_that_takes_long_is_told_of_and_can_be_killed() {
+    let gateway = Gateway::over_the_store(&Config { workers: 2, ..config() });
+    let mut client = gateway.client();
+    let code = "#!lua name=l\nredis.register_function('loop', function() redis.call('set', 'k', 'v') \
+                while true do end end)";
+    assert_eq!(client.call(&["FUNCTION", "LOAD", code]), b"$1\r\nl\r\n");
+    let mut slow = gateway.client();
+    slow.send(&common::encode(&["FCALL", "loop", "1", "k", "a"]));
+    let stats = loop {
+        let stats = client.ask("FUNCTION STATS");
+        if stats.contains("duration_ms") {
+            break stats;
+        }
+    };
+    assert!(stats.contains("$4\\r\\nname\\r\\n$4\\r\\nloop\\r\\n"), "{stats}");
+    assert!(stats.contains("*5\\r\\n$5\\r\\nfcall\\r\\n$4\\r\\nloop\\r\\n$1\\r\\n1"), "{stats}");
+    assert_eq!(client.ask("FUNCTION KILL"), "+OK\\r\\n");
+    let reply = String::from_utf8(slow.reply()).unwrap();
+    assert!(reply.contains("Script killed by user"), "{reply}");
+    assert_eq!(client.ask("EXISTS k"), ":0\\r\\n");
+}

@@ -3,14 +3,25 @@
 /// A key of one of the logical databases (Redis's SELECT).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key<'a> {
-    /// 0 to [`DATABASES`] - 1.
+    /// 0 to [`DATABASES`] - 1, or [`SYSTEM_DATABASE`].
     pub database: u8,
     /// The key as the client sent it, any bytes, also none.
     pub name: &'a [u8],
 }
 
+impl Key<'_> {
+    /// Whether it is in this database, or in any that clients can select.
+    pub fn is_in(&self, database: Option<u8>) -> bool {
+        database.map_or(self.database < DATABASES, |database| database == self.database)
+    }
+}
+
 /// How many logical databases there are, Redis's default.
 pub const DATABASES: u8 = 16;
+
+/// What gateways keep for themselves in the pool: nobody counts its keys, and those
+/// who remove all keys leave them.
+pub const SYSTEM_DATABASE: u8 = DATABASES;
 
 /// What a value is, as Redis's TYPE tells it. The numbers stand in memory: one
 /// that was given is never given to another kind.

@@ -251,7 +251,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let mut changed = [false; DATABASES as usize];
         for (intent, _) in moving().filter(|(intent, _)| intent.added(fate) != 0) {
             self.add_keys(intent.database, intent.added(fate));
-            changed[usize::from(intent.database)] = true;
+            if let Some(changed) = changed.get_mut(usize::from(intent.database)) {
+                *changed = true;
+            }
         }
         for database in (0..DATABASES).filter(|&database| changed[usize::from(database)]) {
             self.post_key_count(&mut batch, database);
@@ -275,8 +277,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
     }
 
     fn add_keys(&self, database: u8, more: i64) {
-        let count = &self.keys[usize::from(database)];
-        count.set(count.get() + more);
+        if let Some(count) = self.keys.get(usize::from(database)) {
+            count.set(count.get() + more);
+        }
     }
 
     /// Gives a key back what it had before an aborted transaction: a copy, since no

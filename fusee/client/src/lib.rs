@@ -47,7 +47,7 @@ mod watch;
 mod write;
 
 pub use alloc::{BlockAudit, ObjectState};
-pub use entry::{DATABASES, Decision, Entry, Key, Kind};
+pub use entry::{DATABASES, Decision, Entry, Key, Kind, SYSTEM_DATABASE};
 pub use env::Env;
 pub use error::Error;
 pub use series::Setting;

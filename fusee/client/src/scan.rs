@@ -67,15 +67,15 @@ impl<F: Fabric, E: Env> Store<F, E> {
         Ok((others + self.keys[number].get()).max(0) as u64)
     }
 
-    /// Removes every key of a database, or of all, that is there when the walk
-    /// comes by.
+    /// Removes every key of a database, or of all that clients can select, that is
+    /// there when the walk comes by.
     pub async fn flush(&self, database: Option<u8>) -> Result<(), Error> {
         let mut cursor = 0;
         loop {
             let mut keys = Vec::new();
             cursor = self
                 .walk(cursor, FLUSH_PAUSE, |key, _| {
-                    let named = database.is_none_or(|d| d == key.database);
+                    let named = key.is_in(database);
                     if named {
                         keys.push((key.database, key.name.to_vec()));
                     }

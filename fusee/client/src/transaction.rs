@@ -268,7 +268,7 @@ impl<F: Fabric, E: Env> Transaction<F, E> {
     /// Takes all keys of a database, or of all, that it has looked at for removed.
     pub fn flush(&self, database: Option<u8>) {
         let mut members = self.members.borrow_mut();
-        let of = members.iter_mut().filter(|m| database.is_none_or(|d| m.database == d));
+        let of = members.iter_mut().filter(|member| member.key().is_in(database));
         for member in of.filter(|member| member.current().is_some()) {
             member.after = Some(None);
         }

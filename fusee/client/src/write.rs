@@ -305,16 +305,17 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// Adds what a round changes about the number of keys to the own count; the
     /// next tick publishes it. False if it changes nothing.
     pub(crate) fn count_own_key(&self, round: &Round<'_>) -> bool {
+        let Some(count) = self.keys.get(usize::from(round.key.database)) else { return false };
         let change = key_change(round);
-        let count = &self.keys[usize::from(round.key.database)];
         count.set(count.get() + change);
         change != 0
     }
 
     /// The round was lost after all.
     pub(crate) fn uncount_key(&self, round: &Round<'_>) {
-        let count = &self.keys[usize::from(round.key.database)];
-        count.set(count.get() - key_change(round));
+        if let Some(count) = self.keys.get(usize::from(round.key.database)) {
+            count.set(count.get() - key_change(round));
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{TestStore, get, key, pool, run, store};
-use fusee::{BlockAudit, Decision, Error, Key, Kind, ObjectState, Setting};
+use fusee::{BlockAudit, Decision, Error, Key, Kind, ObjectState, SYSTEM_DATABASE, Setting};
 use fusee_fabric::Fabric;
 use fusee_layout::{POOL_VERSION, PoolParams, Slot, Unverified};
 use mnd::EmbeddedPool;
@@ -396,5 +396,31 @@ async fn writes_while_a_node_is_down(replicas: u8, as_series: bool) {
     }
     for name in done {
         assert!(whole.contains(name), "{}", String::from_utf8_lossy(name));
+    }
+}
+
+#[test]
+fn keys_of_the_system_are_not_counted_and_stay_when_all_are_removed() {
+    for replicas in [1, 2] {
+        run(async {
+            let pool = pool(SMALL, 2, replicas);
+            let store = store(&pool).await;
+            let system = Key { database: SYSTEM_DATABASE, name: b"a" };
+            store.set(system, b"1", None).await.unwrap();
+            store.set(system, b"2", None).await.unwrap();
+            store.set(key(b"a"), b"3", None).await.unwrap();
+            assert_eq!(store.len(0).await, Ok(1));
+            store.flush(None).await.unwrap();
+            assert_eq!(store.len(0).await, Ok(0));
+            assert!(!store.delete(key(b"a")).await.unwrap());
+            let mut seen = None;
+            store
+                .read(&[system], |_, entry| {
+                    seen = entry.unwrap().map(|entry| entry.value.to_vec());
+                })
+                .await;
+            assert_eq!(seen.as_deref(), Some(&b"2"[..]));
+            assert_eq!(store.delete(system).await, Ok(true));
+        });
     }
 }

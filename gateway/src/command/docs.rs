@@ -148,7 +148,7 @@ fn keys_of(arguments: Arguments<'_>) -> Result<(&'static Command, Vec<usize>), &
         let id = table::find_subcommand(id, arguments.get(3)).ok_or(UNKNOWN)?;
         command = &COMMANDS[usize::from(id)];
     }
-    if command.keys.0 == 0 && !matches!(command.run, Run::Eval(_)) {
+    if command.keys.0 == 0 && !command.counts_keys() {
         return Err("ERR The command has no key arguments");
     }
     if !command.takes(arguments.len() - 2) {

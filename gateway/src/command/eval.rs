@@ -9,7 +9,7 @@ use super::{NOT_INTEGER, integer, is, refuse};
 use crate::keyspace::InTransaction;
 use crate::reply::Reply;
 use crate::request::Arguments;
-use crate::script::{Outcome, Permission, Run, Script, parse_sha, sha_of, slow};
+use crate::script::{Outcome, Permission, Program, Run, Script, parse_sha, sha_of, slow};
 use crate::session::{By, Place};
 
 /// Times that a script begins anew because it needs a key that nobody named.
@@ -26,33 +26,64 @@ pub enum Eval {
     EvalShaRo,
 }
 
+/// Who runs a program, and where.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    pub(crate) place: &'a Place,
+    pub(crate) by: By<'a>,
+    pub(crate) database: u8,
+}
+
 /// EVAL script numkeys [key ...] [argument ...], and its relatives, on the keyspace
 /// of a transaction.
 pub(crate) async fn eval<K: InTransaction>(
     eval: Eval,
     keyspace: &K,
-    place: &Place,
-    by: By<'_>,
+    caller: Caller<'_>,
     arguments: Arguments<'_>,
-    database: u8,
     reply: &mut Reply,
 ) {
-    let Some(count) = integer(arguments.get(2)) else { return reply.error(NOT_INTEGER) };
     let rest: Vec<&[u8]> = arguments.from(3).collect();
-    if count > rest.len() as i64 {
-        return reply.error("ERR Number of keys can't be greater than number of args");
-    }
-    let Ok(count) = usize::try_from(count) else {
-        return reply.error("ERR Number of keys can't be negative");
+    let (keys, values) = match split_keys(arguments.get(2), &rest) {
+        Ok(both) => both,
+        Err(refusal) => return reply.error(refusal),
     };
-    let Some(script) = script_of(eval, place, arguments, reply) else { return };
+    let Some(script) = script_of(eval, caller.place, arguments, reply) else { return };
     let Some(mut permission) = permission_of(&script.text, reply) else { return };
     permission.writes &= matches!(eval, Eval::Eval | Eval::EvalSha);
-    let (keys, values) = rest.split_at(count);
-    let named: Vec<Key<'_>> = keys.iter().map(|name| Key { database, name }).collect();
-    if let Err(error) = keyspace.look_at(&named).await {
+    let named = keys.iter().map(|name| Key { database: caller.database, name });
+    if let Err(error) = keyspace.look_at(&named.collect::<Vec<_>>()).await {
         return refuse(reply, error);
     }
+    let program = Program::Script(script);
+    run_program(keyspace, caller, &program, (keys, values), permission, reply).await;
+}
+
+/// Keys, and arguments behind them.
+pub(super) type Words<'a, 'b> = (&'b [&'a [u8]], &'b [&'a [u8]]);
+
+/// The keys and the arguments behind them, or what Redis says of their number.
+pub(super) fn split_keys<'a, 'b>(
+    count: &[u8],
+    rest: &'b [&'a [u8]],
+) -> Result<Words<'a, 'b>, &'static str> {
+    let count = integer(count).ok_or(NOT_INTEGER)?;
+    if count > rest.len() as i64 {
+        return Err("ERR Number of keys can't be greater than number of args");
+    }
+    let count = usize::try_from(count).map_err(|_| "ERR Number of keys can't be negative")?;
+    Ok(rest.split_at(count))
+}
+
+/// Runs a program with keys that have been looked at, and other arguments.
+pub(super) async fn run_program<K: InTransaction>(
+    keyspace: &K,
+    Caller { place, by, database }: Caller<'_>,
+    program: &Program,
+    (keys, arguments): (&[&[u8]], &[&[u8]]),
+    permission: Permission,
+    reply: &mut Reply,
+) {
     let mut walks = Vec::new();
     for _ in 0..RUNS_MAX {
         let mut mark = keyspace.mark();
@@ -60,9 +91,9 @@ pub(crate) async fn eval<K: InTransaction>(
             keyspace,
             place,
             by,
-            script: &script,
+            program,
             keys,
-            arguments: values,
+            arguments,
             database,
             permission,
             protocol: reply.protocol,

@@ -11,9 +11,12 @@ use std::sync::Arc;
 
 use fusee::{Error, Key, Watched};
 
+use super::eval::Caller;
 use super::read::{Answers, Source, gather};
 use super::table::{self, Command};
-use super::{Call, Local, Run, acl, connection, eval, guard, in_transaction, key, refuse, write};
+use super::{
+    Call, Local, Run, acl, connection, eval, function, guard, in_transaction, key, refuse, write,
+};
 use crate::acl::User;
 use crate::keyspace::{InTransaction, Keyspace};
 use crate::reply::Reply;
@@ -404,8 +407,12 @@ pub(crate) async fn run_kept<K: InTransaction>(
             key::walk(run, call, place).await;
         }
         Run::Eval(run) => {
-            let run = eval::eval(run, keyspace, place, by, arguments, *database, reply);
-            Box::pin(run).await;
+            let caller = Caller { place, by, database: *database };
+            Box::pin(eval::eval(run, keyspace, caller, arguments, reply)).await;
+        }
+        Run::Function(run) => {
+            let caller = Caller { place, by, database: *database };
+            Box::pin(function::function(run, keyspace, caller, arguments, reply)).await;
         }
         Run::Local(Local::Select) => {
             *database = connection::database_of(arguments.get(1)).unwrap_or(*database);

@@ -1,8 +1,7 @@
 //! Commands about the server.
 
-use super::{is, table};
+use super::table;
 use crate::reply::Reply;
-use crate::request::Arguments;
 use crate::shared::unix_us;
 
 /// TIME
@@ -11,15 +10,6 @@ pub(super) fn time(reply: &mut Reply) {
     reply.array(2);
     reply.bulk_integer((now_us / 1_000_000) as i64);
     reply.bulk_integer((now_us % 1_000_000) as i64);
-}
-
-/// FUNCTION FLUSH [ASYNC | SYNC]
-pub(super) fn function_flush(arguments: Arguments<'_>, reply: &mut Reply) {
-    match arguments.len() {
-        2 => reply.ok(),
-        3 if ["async", "sync"].iter().any(|mode| is(arguments.get(2), mode)) => reply.ok(),
-        _ => reply.error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
-    }
 }
 
 /// CLIENT HELP and its like, from the table.

@@ -3,6 +3,7 @@
 
 use super::bits::BitRead;
 use super::eval::{self, Eval};
+use super::function::Function;
 use super::hash::HashRead;
 use super::multi::Multi;
 use super::object::ObjectRead;
@@ -101,6 +102,10 @@ const fn Multi(multi: Multi) -> Run {
 const fn Eval(eval: Eval) -> Run {
     Run::Eval(eval)
 }
+#[expect(non_snake_case, reason = "short for the enum's own constructor in a table")]
+const fn Function(function: Function) -> Run {
+    Run::Function(function)
+}
 
 #[expect(clippy::too_many_arguments, reason = "a row of the table")]
 const fn row(
@@ -197,10 +202,18 @@ pub static COMMANDS: &[Command] = &[
     row("expire", Write(Write::Expire), -3, WRITE | FAST, (1, 1, 1), Group::Generic, "1.0.0", "Ends a key after seconds."),
     row("expireat", Write(Write::ExpireAt), -3, WRITE | FAST, (1, 1, 1), Group::Generic, "1.2.0", "Ends a key at a Unix time in seconds."),
     row("expiretime", Read(Read::ExpireTime), 2, READONLY | FAST, (1, 1, 1), Group::Generic, "7.0.0", "Returns when a key ends as a Unix time in seconds."),
+    row("fcall", Function(Function::Call), -3, NOSCRIPT | STALE, (0, 0, 0), Group::Scripting, "7.0.0", "Calls a function."),
+    row("fcall_ro", Function(Function::CallRo), -3, NOSCRIPT | STALE | READONLY, (0, 0, 0), Group::Scripting, "7.0.0", "Calls a function that only reads."),
     row("flushall", Walk(Walk::FlushAll), -1, WRITE, (0, 0, 0), Group::Server, "1.0.0", "Removes all keys of all databases."),
     row("flushdb", Walk(Walk::FlushDb), -1, WRITE, (0, 0, 0), Group::Server, "1.0.0", "Removes all keys of the database."),
     row("function", Container, -2, NONE, (0, 0, 0), Group::Scripting, "7.0.0", "Commands about functions."),
-    row("function|flush", Local(Local::FunctionFlush), -2, WRITE | NOSCRIPT, (0, 0, 0), Group::Scripting, "7.0.0", "Removes all functions, of which there are none."),
+    row("function|delete", Function(Function::Delete), 3, WRITE | NOSCRIPT, (0, 0, 0), Group::Scripting, "7.0.0", "Removes a library."),
+    row("function|flush", Function(Function::Flush), -2, WRITE | NOSCRIPT, (0, 0, 0), Group::Scripting, "7.0.0", "Removes all libraries."),
+    row("function|help", Local(Local::FunctionHelp), 2, LOADING | STALE, (0, 0, 0), Group::Scripting, "7.0.0", "Lists the subcommands."),
+    row("function|kill", Local(Local::ScriptKill), 2, NOSCRIPT | ALLOW_BUSY, (0, 0, 0), Group::Scripting, "7.0.0", "Ends the scripts and functions that run."),
+    row("function|list", Function(Function::List), -2, NOSCRIPT, (0, 0, 0), Group::Scripting, "7.0.0", "Describes libraries and their functions."),
+    row("function|load", Function(Function::Load), -3, WRITE | DENYOOM | NOSCRIPT, (0, 0, 0), Group::Scripting, "7.0.0", "Adds a library."),
+    row("function|stats", Function(Function::Stats), 2, NOSCRIPT | ALLOW_BUSY, (0, 0, 0), Group::Scripting, "7.0.0", "Tells what runs, and counts libraries and functions."),
     row("get", Read(Read::Get), 2, READONLY | FAST, (1, 1, 1), Group::String, "1.0.0", "Returns a string."),
     row("getbit", Bits(BitRead::Get), 3, READONLY | FAST, (1, 1, 1), Group::Bitmap, "2.2.0", "Returns a bit."),
     row("getdel", Write(Write::GetDel), 2, WRITE | FAST, (1, 1, 1), Group::String, "6.2.0", "Returns a string and removes its key."),
@@ -419,11 +432,13 @@ impl Command {
     /// The places of its keys among these arguments, also where one of these says
     /// how many there are.
     pub fn keys_among(&self, arguments: Arguments<'_>) -> impl Iterator<Item = usize> + use<> {
-        let counted = match self.run {
-            Run::Eval(_) => eval::key_places(arguments),
-            _ => 0..0,
-        };
+        let counted = if self.counts_keys() { eval::key_places(arguments) } else { 0..0 };
         self.key_places(arguments.len()).chain(counted)
+    }
+
+    /// Whether an argument says how many keys follow.
+    pub fn counts_keys(&self) -> bool {
+        matches!(self.run, Run::Eval(_) | Run::Function(Function::Call | Function::CallRo))
     }
 
     /// The places of its keys among so many arguments.

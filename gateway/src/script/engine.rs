@@ -10,7 +10,8 @@ use std::time::Duration;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
 
 use super::call::{Calls, may};
-use super::store::{Script, Sha};
+use super::functions::FunctionInfo;
+use super::store::{Program, Script, Sha};
 use super::{library, value};
 use crate::acl::User;
 use crate::command::multi::Queue;
@@ -26,6 +27,8 @@ const INSTRUCTIONS_PER_LOOK: u32 = 20_000;
 const COMPILED_MAX: usize = 4096;
 /// How long a script may keep a worker from serving others.
 const AT_ONCE_MAX: Duration = Duration::from_millis(20);
+/// How long a library may take to be loaded, as in Redis.
+const LOAD_MAX: Duration = Duration::from_millis(500);
 /// What ends a run that has to begin anew.
 pub(super) const GIVEN_UP: &str = "the script is run again";
 const KILLED: &str = "Script killed by user with SCRIPT KILL.";
@@ -43,7 +46,7 @@ pub(crate) struct Run<'a, K> {
     pub(crate) keyspace: &'a K,
     pub(crate) place: &'a Place,
     pub(crate) by: By<'a>,
-    pub(crate) script: &'a Script,
+    pub(crate) program: &'a Program,
     pub(crate) keys: &'a [&'a [u8]],
     pub(crate) arguments: &'a [&'a [u8]],
     pub(crate) database: u8,
@@ -87,13 +90,21 @@ impl std::fmt::Debug for Engine {
     }
 }
 
+/// A function that a library has registered.
+struct Registered {
+    info: FunctionInfo,
+    callback: Function,
+}
+
 /// A Lua with what scripts find in it.
 pub(super) struct World {
     lua: Lua,
     host: Table,
     make: Function,
     run: Function,
+    load: Function,
     compiled: RefCell<HashMap<Sha, Function>>,
+    libraries: RefCell<HashMap<Sha, Rc<[Registered]>>>,
     limits: Rc<Limits>,
 }
 
@@ -156,6 +167,21 @@ impl Engine {
         compiled.map(|_| ()).map_err(|error| message_of(&error))
     }
 
+    /// Loads a library and tells what it registers.
+    ///
+    /// # Errors
+    ///
+    /// What Redis says of a library that cannot be loaded.
+    pub(crate) fn load(
+        &self,
+        shared: &Arc<Shared>,
+        library: &Script,
+    ) -> Result<Vec<FunctionInfo>, String> {
+        let world = self.world(shared).map_err(|error| message_of(&error))?;
+        let registered = world.library(library)?;
+        Ok(registered.iter().map(|registered| registered.info.clone()).collect())
+    }
+
     /// Forgets all compiled scripts.
     pub(crate) fn clear(&self) {
         if let Some(world) = self.world.get() {
@@ -176,7 +202,7 @@ impl Engine {
         let calls = Calls::new(run);
         shared.scripts.begin();
         let result = self.world(shared).and_then(|world| {
-            let function = world.compile(run.script)?;
+            let function = world.function_of(run.program)?;
             let texts = |texts: &[&[u8]]| world.texts(texts.iter().copied());
             let limits = &world.limits;
             world.end_after(AT_ONCE_MAX);
@@ -195,12 +221,20 @@ impl Engine {
         if let Some(outcome) = calls.needs() {
             return outcome;
         }
-        match ended(result, run.script, run.protocol) {
+        match ended(result, run.program, run.protocol) {
             Ended::Reply(reply) => Outcome::Reply(reply),
             Ended::Killed(reply) => Outcome::Killed(reply),
             Ended::TooSlow => Outcome::Slow,
         }
     }
+}
+
+/// Whether a run was ended from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stopped {
+    No,
+    Killed,
+    TooSlow,
 }
 
 /// How a script's function ended.
@@ -215,14 +249,14 @@ pub(super) enum Way {
 /// The reply that a result becomes.
 pub(super) fn ended(
     result: mlua::Result<(Way, Value)>,
-    script: &Script,
+    program: &Program,
     protocol: Protocol,
 ) -> Ended {
     let mut reply = Reply::new(Vec::new(), protocol);
     match result {
         Ok((Way::TooSlow, _)) => return Ended::TooSlow,
         Ok((Way::Done, result)) => value::write(&result, &mut reply, 0),
-        Ok((Way::Failed, failure)) => fail(&failure, script, &mut reply),
+        Ok((Way::Failed, failure)) => fail(&failure, program, &mut reply),
         Ok((Way::Killed, _)) => {
             reply.error_fmt(format_args!("ERR {KILLED}"));
             return Ended::Killed(reply);
@@ -233,6 +267,22 @@ pub(super) fn ended(
         }
     }
     Ended::Reply(reply)
+}
+
+impl Registered {
+    fn from_table(table: &Table) -> mlua::Result<Self> {
+        let text = |name: &str| {
+            let text = table.raw_get::<Option<mlua::LuaString>>(name);
+            text.map(|text| text.map(|text| text.as_bytes().to_vec()))
+        };
+        let flags = table.raw_get::<Table>("flags")?;
+        let info = FunctionInfo {
+            name: text("name")?.unwrap_or_default(),
+            description: text("description")?,
+            flags: flags.sequence_values::<String>().collect::<mlua::Result<_>>()?,
+        };
+        Ok(Self { info, callback: table.raw_get("callback")? })
+    }
 }
 
 impl World {
@@ -254,13 +304,63 @@ impl World {
         let host = library::host(&lua)?;
         let location = lua.create_function(|lua, ()| Ok(location(lua)))?;
         let prelude = lua.load(PRELUDE).set_name("=prelude");
-        let (make, run): (Function, Function) = prelude.call((location, host.clone()))?;
-        Ok(Self { lua, host, make, run, compiled: RefCell::default(), limits })
+        let (make, run, load) = prelude.call((location, host.clone()))?;
+        let (compiled, libraries) = Default::default();
+        Ok(Self { lua, host, make, run, load, compiled, libraries, limits })
     }
 
     /// Ends the next run if it takes so long.
     pub(super) fn end_after(&self, time: Duration) {
         self.limits.until.set(self.limits.clock.now().checked_add(time));
+    }
+
+    /// The function of a program, and whether it is a library's.
+    pub(super) fn function_of(&self, program: &Program) -> mlua::Result<(Function, bool)> {
+        match program {
+            Program::Script(script) => Ok((self.compile(script)?, false)),
+            Program::Function { library, name } => {
+                let registered = self.library(library).map_err(mlua::Error::runtime)?;
+                let named = registered.iter().find(|registered| registered.info.name == **name);
+                let named = named.ok_or_else(|| mlua::Error::runtime("Function not found"))?;
+                Ok((named.callback.clone(), true))
+            }
+        }
+    }
+
+    /// The functions of a library, or what Redis says of one that cannot be loaded.
+    fn library(&self, library: &Script) -> Result<Rc<[Registered]>, String> {
+        if let Some(registered) = self.libraries.borrow().get(&library.sha) {
+            return Ok(registered.clone());
+        }
+        let chunk = self.lua.load(body_of(&library.text)).set_name("@user_function");
+        let chunk = chunk.set_mode(mlua::chunk::ChunkMode::Text).into_function();
+        let chunk =
+            chunk.map_err(|error| format!("Error compiling function: {}", message_of(&error)))?;
+        self.end_after(LOAD_MAX);
+        let loaded = self.load.call::<Value>(chunk);
+        let stopped = self.rest().map_err(|error| message_of(&error))?;
+        let failed = |text: &str| format!("Error registering functions: {text}");
+        if stopped != Stopped::No {
+            return Err(failed("ERR FUNCTION LOAD timeout"));
+        }
+        let loaded = match loaded {
+            Ok(Value::Table(loaded)) => loaded,
+            Ok(Value::String(text)) => return Err(failed(&text.to_string_lossy())),
+            Ok(_) => return Err(failed("ERR unknown error")),
+            Err(error) => return Err(failed(&format!("ERR {}", message_of(&error)))),
+        };
+        let registered: Rc<[Registered]> = loaded
+            .sequence_values::<Table>()
+            .map(|table| Registered::from_table(&table?))
+            .collect::<mlua::Result<Vec<_>>>()
+            .map_err(|error| failed(&message_of(&error)))?
+            .into();
+        let mut libraries = self.libraries.borrow_mut();
+        if libraries.len() >= COMPILED_MAX {
+            libraries.clear();
+        }
+        libraries.insert(library.sha, registered.clone());
+        Ok(registered)
     }
 
     /// The function of a script.
@@ -289,7 +389,7 @@ impl World {
 
     pub(super) fn run(
         &self,
-        function: &Function,
+        (function, is_function): &(Function, bool),
         keys: Table,
         arguments: Table,
         user: &User,
@@ -306,11 +406,23 @@ impl World {
             self.host.raw_set("setresp", scope.create_function(set_resp3)?)?;
             let may = |lua: &Lua, words: MultiValue| may(lua, user, &words);
             self.host.raw_set("may", scope.create_function(may)?)?;
-            self.run.call::<(bool, Value)>((function.clone(), keys, arguments))
+            self.run.call::<(bool, Value)>((function.clone(), keys, arguments, *is_function))
         });
         self.host.raw_set("raw", Value::Nil)?;
         self.host.raw_set("setresp", Value::Nil)?;
         self.host.raw_set("may", Value::Nil)?;
+        match self.rest()? {
+            Stopped::TooSlow => return Ok((Way::TooSlow, Value::Nil)),
+            // Nothing that the script does counts after that, nor what it returns.
+            Stopped::Killed => return Ok((Way::Killed, Value::Nil)),
+            Stopped::No => {}
+        }
+        let way = |done| if done { Way::Done } else { Way::Failed };
+        result.map(|(done, value)| (way(done), value))
+    }
+
+    /// Gets ready for the next run; tells why the last one was ended.
+    fn rest(&self) -> mlua::Result<Stopped> {
         let limits = &self.limits;
         let (too_slow, killed) = (limits.too_slow.take(), limits.killed.take());
         limits.given_up.set(false);
@@ -318,17 +430,16 @@ impl World {
         if limits.ending.take() {
             watch(&self.lua, limits, INSTRUCTIONS_PER_LOOK)?;
         }
-        if too_slow {
-            return Ok((Way::TooSlow, Value::Nil));
-        }
-        if killed {
-            // Nothing that the script does counts after that, nor what it returns.
-            return Ok((Way::Killed, Value::Nil));
-        }
-        let way = |done| if done { Way::Done } else { Way::Failed };
-        result.map(|(done, value)| (way(done), value))
+        Ok(match (too_slow, killed) {
+            (true, _) => Stopped::TooSlow,
+            (false, true) => Stopped::Killed,
+            (false, false) => Stopped::No,
+        })
     }
 }
+
+/// The names of what users have written.
+const SOURCES: [&str; 2] = ["@user_script", "@user_function"];
 
 /// Where the script is that a failure comes from.
 fn location(lua: &Lua) -> (Option<String>, Option<usize>) {
@@ -338,7 +449,9 @@ fn location(lua: &Lua) -> (Option<String>, Option<usize>) {
             (source, debug.current_line())
         });
         match found {
-            Some((Some(source), line)) if source == "@user_script" => return (Some(source), line),
+            Some((Some(source), line)) if SOURCES.contains(&source.as_str()) => {
+                return (Some(source), line);
+            }
             Some(_) => {}
             None => break,
         }
@@ -356,7 +469,7 @@ fn body_of(text: &[u8]) -> &[u8] {
     &text[end..]
 }
 
-fn fail(failure: &Value, script: &Script, reply: &mut Reply) {
+fn fail(failure: &Value, program: &Program, reply: &mut Reply) {
     let mut text = Vec::new();
     let mut location = String::new();
     if let Value::Table(table) = failure {
@@ -366,8 +479,8 @@ fn fail(failure: &Value, script: &Script, reply: &mut Reply) {
         let source = table.raw_get::<Option<String>>("source").ok().flatten();
         let line = table.raw_get::<Option<i64>>("line").ok().flatten();
         if let (Some(source), Some(line)) = (source, line) {
-            let sha = String::from_utf8_lossy(&script.sha);
-            location = format!(" script: {sha}, on {source}:{line}.");
+            let name = String::from_utf8_lossy(program.name());
+            location = format!(" script: {name}, on {source}:{line}.");
         }
     }
     text.extend_from_slice(location.as_bytes());

@@ -101,6 +101,9 @@ local world = {
     redis = readonly(redis), server = readonly(redis),
     cjson = readonly(host.cjson), cmsgpack = readonly(host.cmsgpack), bit = readonly(host.bit),
 }
+local texts = getmetatable("")
+texts.__index = world.string
+texts.__metatable = readonly({ __index = world.string })
 local load_text = loadstring
 local function loaded(text, name)
     if type(text) == "string" and text:byte(1) == 27 then
@@ -126,14 +129,99 @@ function world.load(piece, name)
     return world.loadstring(piece, name)
 end
 
-front = readonly(world, function(_, name)
-    local value = world[name]
+local function found(value, name)
     if value == nil then
-        error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+        error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 3)
     end
+    return value
+end
+
+front = readonly(world, function(_, name)
+    local value = found(world[name], name)
     return value
 end)
 world._G = front
+
+-- What a library finds instead of `redis` while it is loaded, and what it registers.
+local registered
+local api = { log = redis.log }
+for name, value in pairs(redis) do
+    if type(value) ~= "function" then api[name] = value end
+end
+
+local function refuse(text) error({ err = "ERR " .. text }, 0) end
+
+local named = {
+    function_name = { "name", "string", "function_name argument given to redis.register_function must be a string" },
+    description = { "description", "string", "description argument given to redis.register_function must be a string" },
+    callback = { "callback", "function", "callback argument given to redis.register_function must be a function" },
+    flags = { "flags", "table", "flags argument to redis.register_function must be a table representing function flags" },
+}
+local flags_known = {
+    ["no-writes"] = true, ["allow-oom"] = true, ["allow-stale"] = true,
+    ["no-cluster"] = true, ["allow-cross-slot-keys"] = true,
+}
+
+local function by_names(given)
+    if type(given) ~= "table" then
+        refuse("calling redis.register_function with a single argument is only applicable to Lua table (representing named arguments).")
+    end
+    local made = { flags = {} }
+    for name, value in pairs(given) do
+        if type(name) ~= "string" then
+            refuse("named argument key given to redis.register_function is not a string")
+        end
+        local wanted = named[name:lower()]
+        if not wanted then refuse("unknown argument given to redis.register_function") end
+        if type(value) ~= wanted[2] then refuse(wanted[3]) end
+        made[wanted[1]] = value
+    end
+    if not made.name then refuse("redis.register_function must get a function name argument") end
+    if not made.callback then refuse("redis.register_function must get a callback argument") end
+    local flags = {}
+    for place, flag in ipairs(made.flags) do
+        if type(flag) ~= "string" or not flags_known[flag:lower()] then refuse("unknown flag given") end
+        flags[place] = flag:lower()
+    end
+    made.flags = flags
+    return made
+end
+
+function api.register_function(...)
+    local count = select("#", ...)
+    if count < 1 or count > 2 then
+        refuse("wrong number of arguments to redis.register_function")
+    end
+    local name, callback = ...
+    local made
+    if count == 1 then
+        made = by_names(name)
+    elseif type(name) ~= "string" then
+        refuse("first argument to redis.register_function must be a string")
+    elseif type(callback) ~= "function" then
+        refuse("second argument to redis.register_function must be a function")
+    else
+        made = { name = name, callback = callback, flags = {} }
+    end
+    if not made.name:find("^[%w_]+$") then
+        refuse("Library names can only contain letters, numbers, or underscores(_) and must be at least one character long")
+    end
+    for _, other in ipairs(registered) do
+        if other.name == made.name then refuse("Function already exists in the library") end
+    end
+    registered[#registered + 1] = made
+end
+
+local registrar = readonly(api, function(_, name)
+    local value = found(api[name], name)
+    return value
+end)
+
+local shelf = readonly(world, function(_, name)
+    if registered and (name == "redis" or name == "server") then return registrar end
+    local value = found(world[name], name)
+    return value
+end)
 
 local function handler(failure)
     if type(failure) ~= "table" then
@@ -146,10 +234,31 @@ local function handler(failure)
     return failure
 end
 
--- Makes a script out of a function, and runs one.
-return function(chunk) return setfenv(chunk, front) end, function(chunk, keys, arguments)
+-- Makes a script out of a function.
+local function make(chunk) return setfenv(chunk, front) end
+
+-- Runs one, or a library's function.
+local function run(chunk, keys, arguments, is_function)
+    if is_function then
+        return xpcall(function()
+            local result = chunk(keys, arguments)
+            return result
+        end, handler)
+    end
     world.KEYS, world.ARGV = keys, arguments
     local done, result = xpcall(chunk, handler)
     world.KEYS, world.ARGV = nil, nil
     return done, result
 end
+
+-- Loads a library: what it registers, or what has failed.
+local function load(chunk)
+    registered = {}
+    local done, failure = xpcall(setfenv(chunk, shelf), handler)
+    local all = registered
+    registered = nil
+    if done then return all end
+    return failure.err
+end
+
+return make, run, load

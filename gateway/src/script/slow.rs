@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::call::{Calls, command_of};
 use super::engine::{Ended, Outcome, Run, World, ended};
-use super::store::Script;
+use super::store::{Program, Running};
 use super::value::{one, take};
 use crate::acl::User;
 use crate::command::multi::Queue;
@@ -45,14 +45,19 @@ pub(crate) async fn run<K: InTransaction>(run: &Run<'_, K>) -> Outcome {
     let (ask, mut asked) = unbounded_channel();
     let owned = |texts: &[&[u8]]| texts.iter().map(|text| text.to_vec()).collect::<Vec<_>>();
     let (keys, arguments) = (owned(run.keys), owned(run.arguments));
-    let (shared, script, protocol) = (run.place.shared.clone(), run.script.clone(), run.protocol);
+    let (shared, program, protocol) = (run.place.shared.clone(), run.program.clone(), run.protocol);
+    let _noted = run.place.shared.scripts.note_slow(Running {
+        command: command_line(run),
+        name: run.program.name().to_vec(),
+        since: run.place.clock.now(),
+    });
     let user = run.by.user.clone();
     let abandoned = Abandons(Arc::default());
     let is_abandoned = abandoned.0.clone();
     let thread = std::thread::Builder::new().name("script".into());
     let begun = thread.spawn(move || {
-        let ended =
-            on_thread((&shared, is_abandoned), &user, &script, (&keys, &arguments), protocol, &ask);
+        let words = (&keys[..], &arguments[..]);
+        let ended = on_thread((&shared, is_abandoned), &user, &program, words, protocol, &ask);
         // Nobody waits for it if the connection has ended.
         let _ = ask.send(Asked::End(Box::new(ended)));
     });
@@ -80,10 +85,19 @@ pub(crate) async fn run<K: InTransaction>(run: &Run<'_, K>) -> Outcome {
     Outcome::Killed(reply)
 }
 
+/// The command that has begun a run.
+fn command_line<K>(run: &Run<'_, K>) -> Vec<Vec<u8>> {
+    let command = if matches!(run.program, Program::Script(_)) { "evalsha" } else { "fcall" };
+    let mut line = vec![command.as_bytes().to_vec(), run.program.name().to_vec()];
+    line.push(run.keys.len().to_string().into_bytes());
+    line.extend(run.keys.iter().chain(run.arguments).map(|text| text.to_vec()));
+    line
+}
+
 fn on_thread(
     (shared, abandoned): (&Arc<Shared>, Arc<AtomicBool>),
     user: &User,
-    script: &Script,
+    program: &Program,
     (keys, arguments): (&[Vec<u8>], &[Vec<u8>]),
     protocol: Protocol,
     ask: &UnboundedSender<Asked>,
@@ -107,7 +121,7 @@ fn on_thread(
     let limit_ms = shared.settings.script_ms();
     shared.scripts.begin();
     let result = World::new(shared.clone(), abandoned).and_then(|world| {
-        let function = world.compile(script)?;
+        let function = world.function_of(program)?;
         if limit_ms > 0 {
             world.end_after(Duration::from_millis(limit_ms));
         }
@@ -115,7 +129,7 @@ fn on_thread(
         world.run(&function, texts(keys)?, texts(arguments)?, user, &raw, &set_resp3)
     });
     shared.scripts.end();
-    match ended(result, script, protocol) {
+    match ended(result, program, protocol) {
         Ended::TooSlow => {
             let mut reply = Reply::new(Vec::new(), protocol);
             reply.error_fmt(format_args!(

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use sha1::{Digest, Sha1};
 
@@ -17,10 +17,41 @@ pub(crate) struct Script {
     pub(crate) text: Arc<[u8]>,
 }
 
+/// What is run.
+#[derive(Clone, Debug)]
+pub(crate) enum Program {
+    Script(Script),
+    /// A function of a library.
+    Function {
+        library: Script,
+        name: Arc<[u8]>,
+    },
+}
+
+impl Program {
+    /// What errors and FUNCTION STATS call it.
+    pub(crate) fn name(&self) -> &[u8] {
+        match self {
+            Self::Script(script) => &script.sha,
+            Self::Function { name, .. } => name,
+        }
+    }
+}
+
+/// A program that runs for long.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// The command that has begun it.
+    pub(crate) command: Vec<Vec<u8>>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) since: quanta::Instant,
+}
+
 /// All scripts, and whether one shall end.
 #[derive(Debug, Default)]
 pub(crate) struct Scripts {
     known: RwLock<HashMap<Sha, Arc<[u8]>>>,
+    slow: Mutex<Vec<Arc<Running>>>,
     running: AtomicUsize,
     /// Relaxed, as the others: a script that sees it late ends late.
     killed: AtomicBool,
@@ -47,6 +78,18 @@ impl Scripts {
         (known.len(), known.values().map(|text| text.len()).sum())
     }
 
+    /// Notes a program that runs for long, until the result is dropped.
+    pub(crate) fn note_slow(&self, running: Running) -> NotedSlow<'_> {
+        let running = Arc::new(running);
+        self.slow.lock().unwrap_or_else(PoisonError::into_inner).push(running.clone());
+        NotedSlow { scripts: self, running }
+    }
+
+    /// The program that has been running for longest, if one runs for long.
+    pub(crate) fn slow(&self) -> Option<Arc<Running>> {
+        self.slow.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
+    }
+
     /// A script has begun.
     pub(crate) fn begin(&self) {
         self.running.fetch_add(1, Relaxed);
@@ -61,7 +104,8 @@ impl Scripts {
 
     /// Ends the scripts that run; false if there are none.
     pub(crate) fn kill(&self) -> bool {
-        let some = self.running.load(Relaxed) > 0;
+        // One that is noted is about to begin on its thread.
+        let some = self.running.load(Relaxed) > 0 || self.slow().is_some();
         if some {
             self.killed.store(true, Relaxed);
         }
@@ -70,6 +114,19 @@ impl Scripts {
 
     pub(crate) fn is_killed(&self) -> bool {
         self.killed.load(Relaxed)
+    }
+}
+
+/// That a program runs for long.
+pub(crate) struct NotedSlow<'a> {
+    scripts: &'a Scripts,
+    running: Arc<Running>,
+}
+
+impl Drop for NotedSlow<'_> {
+    fn drop(&mut self) {
+        let mut slow = self.scripts.slow.lock().unwrap_or_else(PoisonError::into_inner);
+        slow.retain(|other| !Arc::ptr_eq(other, &self.running));
     }
 }
 
