@@ -122,7 +122,10 @@ impl Blocks {
 
     fn give(&mut self, client: u32, class: Class, number: u32, adopted: bool) -> Answer {
         self.owned.entry(client).or_default().insert(number);
-        let entry = BlockEntry { state: BlockState::Owned, class, client, room: Room::Unknown };
+        let last = self.entries[number as usize].turn;
+        let turn = if adopted { last } else { last.wrapping_add(1) };
+        let room = Room::Unknown;
+        let entry = BlockEntry { state: BlockState::Owned, class, client, room, turn };
         let change = self.set(number, entry);
         let block = self.address(number);
         Answer { changes: vec![change], response: Response::Allocated { block, adopted } }
@@ -173,7 +176,8 @@ impl Blocks {
         self.returned.push(Reverse(number));
         // Zeroed while it still has its owner: who finds it free finds zeroes.
         let zero = Change::Zero { block };
-        let free = self.set(number, BlockEntry::default());
+        let turn = self.entries[number as usize].turn;
+        let free = self.set(number, BlockEntry { turn, ..BlockEntry::default() });
         Answer { changes: vec![zero, free], response: Response::Done }
     }
 

@@ -103,7 +103,7 @@ impl Naive {
                 let Some((_, entry)) = mine else {
                     return Response::Refused(Refusal::NotOwner);
                 };
-                *entry = BlockEntry::default();
+                *entry = BlockEntry { turn: entry.turn, ..BlockEntry::default() };
                 Response::Done
             }
             Request::Leave { client } => {
@@ -122,7 +122,9 @@ impl Naive {
     fn give(&mut self, number: usize, client: u32, class: Class) -> Response {
         let (block, entry) = &mut self.blocks[number];
         let adopted = entry.state == BlockState::Orphan;
-        *entry = BlockEntry { state: BlockState::Owned, class, client, room: Room::Unknown };
+        let turn = if adopted { entry.turn } else { entry.turn.wrapping_add(1) };
+        let room = Room::Unknown;
+        *entry = BlockEntry { state: BlockState::Owned, class, client, room, turn };
         Response::Allocated { block: *block, adopted }
     }
 }

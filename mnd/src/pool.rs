@@ -182,7 +182,8 @@ mod tests {
         let Response::Allocated { block, adopted: false } = ask(&fabric, 1, request) else {
             panic!("a new pool has blocks");
         };
-        let owned = BlockEntry { state: BlockState::Owned, class, client, room: Room::Unknown };
+        let (state, room) = (BlockState::Owned, Room::Unknown);
+        let owned = BlockEntry { state, class, client, room, turn: 1 };
         assert_eq!(entries(&pool, &fabric, block), [owned; 3]);
         let bytes = pool.geometry().params.block_bytes;
         let places: Vec<_> = pool.geometry().placement.locate_all(block).collect();
@@ -194,7 +195,8 @@ mod tests {
             write(&fabric, at, &[0xab; 64]);
         }
         assert_eq!(ask(&fabric, 1, Request::Return { client, block }), Response::Done);
-        assert_eq!(entries(&pool, &fabric, block), [BlockEntry::default(); 3]);
+        let free = BlockEntry { turn: 1, ..BlockEntry::default() };
+        assert_eq!(entries(&pool, &fabric, block), [free; 3]);
         for at in &places {
             assert!(read(&fabric, *at, bytes as usize).iter().all(|&word| word == 0));
         }

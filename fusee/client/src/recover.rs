@@ -52,9 +52,11 @@ struct Recovery {
     region: u32,
     blocks: Vec<DeadBlock>,
     position: usize,
-    /// Objects that are not freed and that nothing led to when they were seen.
+    /// Objects that were not freed and that nothing led to when they were seen.
     suspects: Vec<Slot>,
-    /// The clients' counters after the last suspect was seen.
+    /// Those of them, with the turns of their blocks, that were looked at once more,
+    /// and the clients' counters after that.
+    watched: Vec<(Slot, u8)>,
     since: Option<Rc<[Counter]>>,
     /// A round could not be ended: somebody else has to do something first.
     stuck: bool,
@@ -112,6 +114,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             blocks: Vec::new(),
             position: 0,
             suspects: Vec::new(),
+            watched: Vec::new(),
             since: None,
             stuck: false,
         }
@@ -140,13 +143,14 @@ impl<F: Fabric, E: Env> Store<F, E> {
         if recovery.stuck {
             return Ok(Next::Later);
         }
-        if !recovery.suspects.is_empty() {
-            let counters = self.read_counters().await?;
-            match &recovery.since {
-                None => recovery.since = Some(counters.into()),
-                Some(since) if !all_passed(since, &counters) => {}
-                Some(_) => self.free_suspects(recovery).await?,
+        if let Some(since) = &recovery.since {
+            if all_passed(since, &self.read_counters().await?) {
+                self.free_suspects(recovery).await?;
             }
+            return Ok(Next::Step);
+        }
+        if !recovery.suspects.is_empty() {
+            self.watch_suspects(recovery).await?;
             return Ok(Next::Step);
         }
         for block in &recovery.blocks {
@@ -306,11 +310,28 @@ impl<F: Fabric, E: Env> Store<F, E> {
         Ok(())
     }
 
-    /// Frees those of the next suspects that are still what they were.
-    async fn free_suspects(&self, recovery: &mut Recovery) -> Result<(), Error> {
+    /// Looks at some suspects again. Few at a time, so that there is nothing but the
+    /// clients' counters between this look and the next.
+    async fn watch_suspects(&self, recovery: &mut Recovery) -> Result<(), Error> {
         let _pin = self.epochs.pin();
         let some = recovery.suspects.len().min(OBJECTS_PER_STEP as usize);
         let unnamed = self.unnamed(&recovery.suspects[..some]).await?;
+        recovery.suspects.drain(..some);
+        if !unnamed.is_empty() {
+            recovery.watched = unnamed.iter().map(|found| (found.word, found.turn)).collect();
+            recovery.since = Some(self.read_counters().await?.into());
+        }
+        Ok(())
+    }
+
+    /// Frees those of the suspects watched that are still what they were.
+    async fn free_suspects(&self, recovery: &mut Recovery) -> Result<(), Error> {
+        let _pin = self.epochs.pin();
+        recovery.since = None;
+        let watched = std::mem::take(&mut recovery.watched);
+        let words: Vec<Slot> = watched.iter().map(|&(word, _)| word).collect();
+        let mut unnamed = self.unnamed(&words).await?;
+        unnamed.retain(|found| watched.contains(&(found.word, found.turn)));
         let count = unnamed.len() as u64;
         let (roots, rest): (Vec<_>, Vec<_>) =
             unnamed.into_iter().partition(|found| !found.chunks.is_empty());
@@ -318,7 +339,6 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.free_words(&words(rest)).await?;
         self.free_words(&words(roots)).await?;
         self.stats.debts.add(count);
-        recovery.suspects.drain(..some);
         Ok(())
     }
 }

@@ -76,8 +76,15 @@ fn responses() -> impl Strategy<Value = Response> {
 
 fn effects() -> impl Strategy<Value = Effect> {
     let states = vec![BlockState::Free, BlockState::Owned, BlockState::Orphan];
-    let entry = (prop::sample::select(states), class_of(), room_of(), any::<u32>())
-        .prop_map(|(state, class, room, client)| BlockEntry { state, class, room, client });
+    let entry = (prop::sample::select(states), class_of(), room_of(), any::<u32>()).prop_map(
+        |(state, class, room, client)| BlockEntry {
+            state,
+            class,
+            room,
+            client,
+            turn: client as u8,
+        },
+    );
     prop_oneof![
         (address_of(), entry).prop_map(|(at, entry)| Effect::Entry { at, entry }),
         address_of().prop_map(|block| Effect::Zero { block }),

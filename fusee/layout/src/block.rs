@@ -3,9 +3,13 @@
 //! ```text
 //! region:  | block table, 8 bytes per block | pad to 64 | block 0 | block 1 | ...
 //! block:   | free map, 1 byte per object | pad to 64 | object 0 | object 1 | ...
-//! table entry:  63      32 31    18 17  16 15    8 7     0
-//!              | client id | zero   | room | class | state |
+//! table entry:  63      32 31  24 23  16 15    8 7     0
+//!              | client id | turn | room | class | state |
 //! ```
+//!
+//! A block begins a new turn each time it is given out of the free ones. It is
+//! zeroed before, so generations begin at 1 again: of what somebody remembers of an
+//! object across turns, its address and generation say nothing.
 //!
 //! The paper's free map is a bit per object, set by FAA; freeing twice then
 //! carries into the neighbour's bit. Ours is a byte per object that holds the
@@ -53,6 +57,8 @@ pub struct BlockEntry {
     pub room: Room,
     /// Who owns it, or owned it last.
     pub client: u32,
+    /// How often it was given out while it was free, modulo 256.
+    pub turn: u8,
 }
 
 impl BlockEntry {
@@ -64,6 +70,7 @@ impl BlockEntry {
         self.state as u64
             | (self.class.number() as u64) << 8
             | (self.room as u64) << 16
+            | (self.turn as u64) << 24
             | (self.client as u64) << 32
     }
 
@@ -75,7 +82,7 @@ impl BlockEntry {
             2 => BlockState::Orphan,
             _ => return None,
         };
-        let room = match (word >> 16) as u16 {
+        let room = match (word >> 16) as u8 {
             0 => Room::Unknown,
             1 => Room::Freed,
             2 => Room::Unused,
@@ -85,7 +92,13 @@ impl BlockEntry {
         if class >= 64 {
             return None;
         }
-        Some(Self { state, class: Class::new(class), room, client: (word >> 32) as u32 })
+        Some(Self {
+            state,
+            class: Class::new(class),
+            room,
+            client: (word >> 32) as u32,
+            turn: (word >> 24) as u8,
+        })
     }
 }
 
@@ -144,10 +157,12 @@ mod tests {
     #[test]
     fn entries_come_back_and_strangers_are_refused() {
         for state in [BlockState::Free, BlockState::Owned, BlockState::Orphan] {
-            for (class, client, room) in
-                [(0, 0, Room::Unknown), (63, u32::MAX, Room::Unused), (17, 5, Room::Freed)]
-            {
-                let entry = BlockEntry { state, class: Class::new(class), room, client };
+            for (class, client, room, turn) in [
+                (0, 0, Room::Unknown, 0),
+                (63, u32::MAX, Room::Unused, u8::MAX),
+                (17, 5, Room::Freed, 1),
+            ] {
+                let entry = BlockEntry { state, class: Class::new(class), room, client, turn };
                 assert_eq!(BlockEntry::from_word(entry.word()), Some(entry));
             }
         }

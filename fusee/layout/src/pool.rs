@@ -14,7 +14,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use thiserror::Error;
 
 /// Version of everything in this crate: raised by whoever changes a format.
-pub const POOL_VERSION: u32 = 3;
+pub const POOL_VERSION: u32 = 4;
 /// Most copies of index and data.
 pub const REPLICAS_MAX: usize = 4;
 /// Bytes before the client table.

@@ -187,6 +187,7 @@ async fn only_who_knows_the_pool_expels_and_copies() {
         class: Class::new(0),
         room: Room::Unknown,
         client: 1,
+        turn: 1,
     };
     let region = fixture.geometry.data_regions().start;
     let block = fixture.geometry.block(region, 0);
