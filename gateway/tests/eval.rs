@@ -305,6 +305,14 @@ fn what_is_wrong_with_a_library_is_said_as_in_redis() {
 }
 
 #[test]
+fn a_script_that_takes_long_returns_what_it_likes() {
+    let gateway = Gateway::over_the_store(&config());
+    let mut client = gateway.client();
+    let script = "local n = 0 for i = 1, 3e7 do n = n + i % 7 end return {1, {'a'}, KEYS[1]}";
+    assert_eq!(eval(&mut client, &[script, "1", "k"]), "*3|:1|*1|$1|a|$1|k|");
+}
+
+#[test]
 fn a_function_that_takes_long_is_told_of_and_can_be_killed() {
     let gateway = Gateway::over_the_store(&Config { workers: 2, ..config() });
     let mut client = gateway.client();

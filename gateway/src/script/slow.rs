@@ -119,9 +119,13 @@ fn on_thread(
         let _ = ask.send(Asked::Resp3(version));
     };
     let limit_ms = shared.settings.script_ms();
+    // Kept until the reply is written: values die with their world.
+    let world = match World::new(shared.clone(), abandoned) {
+        Ok(world) => world,
+        Err(error) => return ended(Err(error), program, protocol),
+    };
     shared.scripts.begin();
-    let result = World::new(shared.clone(), abandoned).and_then(|world| {
-        let function = world.function_of(program)?;
+    let result = world.function_of(program).and_then(|function| {
         if limit_ms > 0 {
             world.end_after(Duration::from_millis(limit_ms));
         }
