@@ -40,6 +40,8 @@ mod store;
 mod survey;
 mod suspect;
 mod sweep;
+#[cfg(test)]
+mod testing;
 mod transaction;
 mod undecided;
 mod update;

@@ -87,7 +87,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             (patrol.number, patrol.used, patrol.unused) = (0, 0, 0);
             let room = room(layout.objects, used, unused);
             if used == 0 {
-                self.adopt_orphan(block, entry.class).await?;
+                self.adopt_orphan(block).await?;
             } else if room != entry.room {
                 self.offer(entry.client, block, room).await?;
             }
@@ -105,12 +105,33 @@ impl<F: Fabric, E: Env> Store<F, E> {
     }
 
     /// Takes an orphan that seems to be empty, unless somebody was faster.
-    async fn adopt_orphan(&self, block: Address, class: Class) -> Result<(), Error> {
+    async fn adopt_orphan(&self, block: Address) -> Result<(), Error> {
         let node = self.primary(block).node;
         let request = Request::Adopt { client: self.client, block };
         match self.fabric.call(node, request).await? {
-            Response::Allocated { .. } => self.take_orphan(block, class).await,
+            Response::Allocated { .. } => {
+                // Since the walk saw it it may have gone back, and have become another
+                // class's: looked at as what it was, it would seem empty.
+                let class = self.class_of(block).await?;
+                self.take_orphan(block, class).await
+            }
             _ => Ok(()),
         }
     }
+
+    /// The class of a block that is not free. 1 round trip.
+    async fn class_of(&self, block: Address) -> Result<Class, Error> {
+        const CORRUPT: Error = Error::Corrupt { what: "the table entry of an own block" };
+        let (region, number, _) = self.geometry.block_of(block).ok_or(CORRUPT)?;
+        let mut batch = self.fabric.batch();
+        let read = batch.read(self.primary(self.geometry.block_entry(region, number)), 8);
+        let batch = self.fabric.run(batch).await;
+        let entry = BlockEntry::from_word(batch.word(read)?);
+        self.fabric.recycle(batch);
+        Ok(entry.filter(|entry| entry.client == self.client).ok_or(CORRUPT)?.class)
+    }
 }
+
+#[cfg(test)]
+#[path = "patrol_tests.rs"]
+mod tests;

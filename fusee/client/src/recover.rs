@@ -342,3 +342,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "recover_tests.rs"]
+mod tests;
