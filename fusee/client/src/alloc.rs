@@ -200,7 +200,10 @@ impl Allocator {
         let block = self.block_mut(object);
         block.leave_grace(object.number);
         let (class, address) = (block.layout.class, block.address);
-        self.lists[class.index()].with_free.insert((address, object.block));
+        // One with others that are free is among them already.
+        if block.free_count() == 1 {
+            self.lists[class.index()].with_free.insert((address, object.block));
+        }
     }
 
     /// Notes whether an object in use will end some day.
