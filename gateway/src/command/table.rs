@@ -2,15 +2,15 @@
 //! read this table.
 
 use super::bits::BitRead;
-use super::eval::{self, Eval};
+use super::eval::Eval;
 use super::function::Function;
 use super::hash::HashRead;
 use super::multi::Multi;
 use super::object::ObjectRead;
 use super::{Local, Read, Run, Walk, Write};
 use crate::channels::Way::{Channel, Pattern, Shard};
-use crate::request::Arguments;
 
+mod keys;
 mod lookup;
 
 /// Where a command stands in [`COMMANDS`].
@@ -428,30 +428,6 @@ impl Command {
     pub fn flag_names(&self) -> impl Iterator<Item = &'static str> {
         FLAGS.iter().filter(|(flag, _)| self.flags & flag != 0).map(|(_, name)| *name)
     }
-
-    /// The places of its keys among these arguments, also where one of these says
-    /// how many there are.
-    pub fn keys_among(&self, arguments: Arguments<'_>) -> impl Iterator<Item = usize> + use<> {
-        let counted = if self.counts_keys() { eval::key_places(arguments) } else { 0..0 };
-        self.key_places(arguments.len()).chain(counted)
-    }
-
-    /// Whether an argument says how many keys follow.
-    pub fn counts_keys(&self) -> bool {
-        matches!(self.run, Run::Eval(_) | Run::Function(Function::Call | Function::CallRo))
-    }
-
-    /// The places of its keys among so many arguments.
-    pub fn key_places(&self, arguments: usize) -> impl Iterator<Item = usize> + use<> {
-        let (first, last, step) = self.keys;
-        let last = if last < 0 {
-            arguments.saturating_sub(usize::from(last.unsigned_abs()))
-        } else {
-            last as usize
-        };
-        let end = if first == 0 { 0 } else { last + 1 };
-        (first as usize..end.min(arguments)).step_by(step.max(1) as usize)
-    }
 }
 
 #[cfg(test)]
@@ -496,18 +472,5 @@ mod tests {
         }
         let client = find(b"client").expect("a command");
         assert_eq!(find_subcommand(client, b"maint_notifications"), None);
-    }
-
-    #[test]
-    fn keys_are_where_the_table_says() {
-        let places = |name: &[u8], arguments| {
-            let id = find(name).expect("a command");
-            COMMANDS[usize::from(id)].key_places(arguments).collect::<Vec<_>>()
-        };
-        assert_eq!(places(b"get", 2), [1]);
-        assert_eq!(places(b"mset", 5), [1, 3]);
-        assert_eq!(places(b"mget", 4), [1, 2, 3]);
-        assert_eq!(places(b"ping", 2), [0; 0]);
-        assert_eq!(places(b"set", 5), [1]);
     }
 }
