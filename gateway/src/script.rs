@@ -12,10 +12,12 @@ mod engine;
 mod functions;
 mod json;
 mod library;
+mod limits;
 mod pack;
 pub(crate) mod slow;
 mod store;
 mod value;
+mod world;
 
 pub(crate) use engine::{Engine, Outcome, Permission, Run};
 pub(crate) use functions::{FunctionInfo, Functions, Library};

@@ -6,7 +6,8 @@ use std::task::{Context, Poll, Waker};
 use fusee::Key;
 use mlua::{Lua, MultiValue, Value};
 
-use super::engine::{GIVEN_UP, Outcome, Run};
+use super::engine::{Outcome, Run};
+use super::limits::GIVEN_UP;
 use super::value::{one, print, take};
 use crate::acl::{self, Denied, User};
 use crate::command::multi::{Kept, Queue, run_kept};

@@ -11,9 +11,10 @@ use mlua::{Lua, MultiValue, Value};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::call::{Calls, command_of};
-use super::engine::{Ended, Outcome, Run, World, ended};
+use super::engine::{Ended, Outcome, Run, ended};
 use super::store::{Program, Running};
 use super::value::{one, take};
+use super::world::World;
 use crate::acl::User;
 use crate::command::multi::Queue;
 use crate::keyspace::InTransaction;
