@@ -123,6 +123,28 @@ fn a_script_may_do_what_its_user_may() {
 }
 
 #[test]
+fn keys_of_functions_are_asked_for_as_those_of_scripts() {
+    let gateway = Gateway::start();
+    let mut root = gateway.client();
+    let code = "#!lua name=l\nredis.register_function('one', function() return 1 end)\n\
+                redis.register_function{function_name='look', callback=function() return 1 end, \
+                flags={'no-writes'}}";
+    assert_eq!(root.call(&["FUNCTION", "LOAD", code]), b"$1\r\nl\r\n");
+    root.ask("ACL SETUSER bob on >pw %R~r* ~a* +@scripting");
+    let mut bob = as_user(&gateway, "bob", "pw");
+    let denied = "-NOPERM No permissions to access a key";
+    for (words, reply) in [
+        ("EVAL 0 1 r1", denied),
+        ("FCALL one 1 r1", denied),
+        ("FCALL one 1 a1", ":1"),
+        ("FCALL_RO look 1 r1", ":1"),
+        ("FCALL_RO look 1 b1", denied),
+    ] {
+        assert_eq!(bob.ask(words), escaped(reply), "{words}");
+    }
+}
+
+#[test]
 fn exec_asks_again_what_its_user_may_do() {
     let gateway = Gateway::start();
     let mut root = gateway.client();

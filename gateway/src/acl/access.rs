@@ -44,8 +44,8 @@ impl Access {
             "set" if arguments.from(3).any(|option| is(option, "get")) => BOTH,
             "getset" | "getdel" | "getex" | "incr" | "decr" | "incrby" | "decrby"
             | "incrbyfloat" | "hincrby" | "hincrbyfloat" | "setbit" | "bitfield" => BOTH,
-            // Nobody knows what a script will do.
-            "eval" | "evalsha" => BOTH,
+            // Nobody knows what a script or a function will do.
+            "eval" | "evalsha" | "fcall" => BOTH,
             _ if command.is_write() => WRITES,
             _ => READS,
         }
