@@ -142,12 +142,12 @@ impl Batch {
 
     /// The bytes of a span, to fill.
     pub fn staged(&mut self, span: Span) -> &mut [u8] {
-        as_bytes_mut(&mut self.parts.memory.words_mut()[span.word..span.word + span.words])
+        as_bytes_mut(&mut self.parts.memory.words_mut()[span.range()])
     }
 
     /// The bytes of a span, as they are.
     pub fn peek(&self, span: Span) -> &[u8] {
-        as_bytes(&self.parts.memory.words()[span.word..span.word + span.words])
+        as_bytes(&self.parts.memory.words()[span.range()])
     }
 
     #[inline]
@@ -222,7 +222,7 @@ impl Batch {
         let Verb::Read(span) = self.completed(ticket)?.verb else {
             panic!("only READs bring bytes");
         };
-        Ok(&self.parts.memory.words()[span.word..span.word + span.words])
+        Ok(&self.parts.memory.words()[span.range()])
     }
 
     /// The bytes that a READ brought.
@@ -317,12 +317,12 @@ impl Batch {
 
     /// The words of a span. For fabrics.
     pub fn span(&self, span: Span) -> &[u64] {
-        &self.parts.memory.words()[span.word..span.word + span.words]
+        &self.parts.memory.words()[span.range()]
     }
 
     /// The words of a span, to be filled by a READ. For fabrics.
     pub fn span_mut(&mut self, span: Span) -> &mut [u64] {
-        &mut self.parts.memory.words_mut()[span.word..span.word + span.words]
+        &mut self.parts.memory.words_mut()[span.range()]
     }
 }
 
@@ -349,6 +349,11 @@ impl Span {
     /// How many bytes it has.
     pub fn bytes(self) -> usize {
         self.words * 8
+    }
+
+    #[inline]
+    pub(crate) fn range(self) -> std::ops::Range<usize> {
+        self.word..self.word + self.words
     }
 }
 

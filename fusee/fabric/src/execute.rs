@@ -32,28 +32,81 @@ impl Executor {
         access: Access<'_>,
         tally: &mut Tally,
     ) -> Option<u64> {
-        let (kind, found) = match access {
-            Access::Read(to) => {
-                self.port.read(target.range(offset, to.len())?, to);
-                tally.bytes_read += size_of_val(to) as u64;
-                (VerbKind::Read, 0)
-            }
-            Access::Write(from) => {
-                self.port.write(target.range(offset, from.len())?, from);
-                tally.bytes_written += size_of_val(from) as u64;
-                (VerbKind::Write, 0)
-            }
-            Access::WriteByte(value) => {
-                self.port.write_byte(target.word(offset)?, (offset % 8) as u32, value);
-                tally.bytes_written += 1;
-                (VerbKind::Write, 0)
-            }
-            Access::Cas { expected, new } => {
-                (VerbKind::Cas, self.port.cas(target.word(offset)?, expected, new))
-            }
-            Access::Faa(add) => (VerbKind::Faa, self.port.faa(target.word(offset)?, add)),
-        };
-        tally.verbs[kind as usize] += 1;
+        match access {
+            Access::Read(to) => self.read(target, offset, to, tally),
+            Access::Write(from) => self.write(target, offset, from, tally),
+            Access::WriteByte(value) => self.write_byte(target, offset, value, tally),
+            Access::Cas { expected, new } => self.cas(target, offset, expected, new, tally),
+            Access::Faa(add) => self.faa(target, offset, add, tally),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn read(
+        &self,
+        target: &Memory,
+        offset: u64,
+        to: &mut [u64],
+        tally: &mut Tally,
+    ) -> Option<u64> {
+        self.port.read(target.range(offset, to.len())?, to);
+        tally.bytes_read += size_of_val(to) as u64;
+        tally.count(VerbKind::Read);
+        Some(0)
+    }
+
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        target: &Memory,
+        offset: u64,
+        from: &[u64],
+        tally: &mut Tally,
+    ) -> Option<u64> {
+        self.port.write(target.range(offset, from.len())?, from);
+        tally.bytes_written += size_of_val(from) as u64;
+        tally.count(VerbKind::Write);
+        Some(0)
+    }
+
+    #[inline]
+    pub(crate) fn write_byte(
+        &self,
+        target: &Memory,
+        offset: u64,
+        value: u8,
+        tally: &mut Tally,
+    ) -> Option<u64> {
+        self.port.write_byte(target.word(offset)?, (offset % 8) as u32, value);
+        tally.bytes_written += 1;
+        tally.count(VerbKind::Write);
+        Some(0)
+    }
+
+    #[inline]
+    pub(crate) fn cas(
+        &self,
+        target: &Memory,
+        offset: u64,
+        expected: u64,
+        new: u64,
+        tally: &mut Tally,
+    ) -> Option<u64> {
+        let found = self.port.cas(target.word(offset)?, expected, new);
+        tally.count(VerbKind::Cas);
+        Some(found)
+    }
+
+    #[inline]
+    pub(crate) fn faa(
+        &self,
+        target: &Memory,
+        offset: u64,
+        add: u64,
+        tally: &mut Tally,
+    ) -> Option<u64> {
+        let found = self.port.faa(target.word(offset)?, add);
+        tally.count(VerbKind::Faa);
         Some(found)
     }
 }
@@ -69,6 +122,11 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    #[inline]
+    fn count(&mut self, kind: VerbKind) {
+        self.verbs[kind as usize] += 1;
+    }
+
     /// Counts a batch.
     #[inline]
     pub(crate) fn add_to(&self, counters: &Counters) {
@@ -104,12 +162,17 @@ pub(crate) fn approach(memory: &Memory, offset: u64, words: usize, to_read: bool
 
 #[inline]
 fn ask_ahead(memory: &Memory, offset: u64, words: usize, line: impl Fn(*const AtomicU64)) {
-    // A line that the range only touches with its end is one more.
-    let first = (offset / 8) as usize % WORDS_PER_LINE;
-    let lines = (first + words).div_ceil(WORDS_PER_LINE).min(LINES_AHEAD);
-    for number in 0..lines as u64 {
-        if let Some(word) = memory.word(offset.saturating_add(number * 64)) {
-            line(word);
+    // Wherever a damaged word leads: asking for a line that is not there does nothing.
+    let start = memory.words().as_ptr().wrapping_byte_add(offset as usize);
+    line(start);
+    // The less there is to do for one place, the more of them the processor looks for at
+    // once, and most are a single word.
+    if words > 1 {
+        // A line that the range only touches with its end is one more.
+        let first = (offset / 8) as usize % WORDS_PER_LINE;
+        let lines = (first + words).div_ceil(WORDS_PER_LINE).min(LINES_AHEAD);
+        for number in 1..lines {
+            line(start.wrapping_add(number * WORDS_PER_LINE));
         }
     }
 }

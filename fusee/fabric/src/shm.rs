@@ -2,7 +2,7 @@
 //! them.
 
 use crate::batch::{Posted, Verb};
-use crate::execute::{Access, Executor, Tally, approach};
+use crate::execute::{Executor, Tally, approach};
 use crate::spare::SpareBatches;
 use crate::{Batch, ControlPlane, Counters, Fabric, Memory, NodeDown, VerbKinds};
 use fusee_layout::NodeAddress;
@@ -142,25 +142,37 @@ impl ShmEndpoint {
 
     /// Executes a verb; `None` if there is no such memory, or none that answers.
     #[inline]
-    fn perform(&self, posted: &Posted, memory: &mut [u64], tally: &mut Tally) -> Option<u64> {
-        let node = self.nodes.get(usize::from(posted.at.node));
-        if node.is_some_and(|node| node.is_down()) {
-            tally.failed += 1;
-            return None;
-        }
-        let access = match posted.verb {
-            Verb::Read(span) => Access::Read(&mut memory[span.word..span.word + span.words]),
-            Verb::Write(span) => Access::Write(&memory[span.word..span.word + span.words]),
-            Verb::WriteByte(value) => Access::WriteByte(value),
-            Verb::Cas { expected, new } => Access::Cas { expected, new },
-            Verb::Faa(add) => Access::Faa(add),
+    fn perform(&self, posted: &Posted, words: &mut [u64], tally: &mut Tally) -> Option<u64> {
+        let done = match self.nodes.get(usize::from(posted.at.node)) {
+            Some(node) if node.is_down() => {
+                tally.failed += 1;
+                return None;
+            }
+            Some(node) => self.perform_at(&node.memory, posted, words, tally),
+            None => None,
         };
-        let offset = posted.at.offset;
-        let done = node.and_then(|node| self.executor.perform(&node.memory, offset, access, tally));
         if done.is_none() {
             tally.out_of_range += 1;
         }
         done
+    }
+
+    #[inline]
+    fn perform_at(
+        &self,
+        target: &Memory,
+        posted: &Posted,
+        words: &mut [u64],
+        tally: &mut Tally,
+    ) -> Option<u64> {
+        let (executor, offset) = (&self.executor, posted.at.offset);
+        match posted.verb {
+            Verb::Read(span) => executor.read(target, offset, &mut words[span.range()], tally),
+            Verb::Write(span) => executor.write(target, offset, &words[span.range()], tally),
+            Verb::WriteByte(value) => executor.write_byte(target, offset, value, tally),
+            Verb::Cas { expected, new } => executor.cas(target, offset, expected, new, tally),
+            Verb::Faa(add) => executor.faa(target, offset, add, tally),
+        }
     }
 }
 

@@ -53,15 +53,16 @@ impl Port {
     #[inline]
     pub(crate) fn read(&self, from: &[AtomicU64], to: &mut [u64]) {
         self.settle();
-        let (from, from_rest) = from.as_chunks::<8>();
+        let (lines, from_rest) = from.as_chunks::<8>();
         let (to, to_rest) = to.as_chunks_mut::<8>();
-        for (number, (line, to)) in from.iter().zip(to).enumerate() {
-            if let Some(ahead) = from.get(number + LINES_AHEAD) {
-                line_to_read(ahead);
-            }
-            for (from, to) in line.iter().zip(to) {
-                *to = from.load(Relaxed);
-            }
+        // Most are short, and nothing is to be asked ahead.
+        let ahead = lines.get(LINES_AHEAD..).unwrap_or_default();
+        for (ahead, (line, to)) in ahead.iter().zip(lines.iter().zip(&mut *to)) {
+            line_to_read(ahead);
+            copy_out(line, to);
+        }
+        for (line, to) in lines[ahead.len()..].iter().zip(&mut to[ahead.len()..]) {
+            copy_out(line, to);
         }
         for (from, to) in from_rest.iter().zip(to_rest) {
             *to = from.load(Relaxed);
@@ -73,15 +74,15 @@ impl Port {
     #[inline]
     pub(crate) fn write(&self, to: &[AtomicU64], from: &[u64]) {
         fence(Release);
-        let (to, to_rest) = to.as_chunks::<8>();
+        let (lines, to_rest) = to.as_chunks::<8>();
         let (from, from_rest) = from.as_chunks::<8>();
-        for (number, (line, from)) in to.iter().zip(from).enumerate() {
-            if let Some(ahead) = to.get(number + LINES_AHEAD) {
-                line_to_write(ahead);
-            }
-            for (to, from) in line.iter().zip(from) {
-                to.store(*from, Relaxed);
-            }
+        let ahead = lines.get(LINES_AHEAD..).unwrap_or_default();
+        for (ahead, (line, from)) in ahead.iter().zip(lines.iter().zip(from)) {
+            line_to_write(ahead);
+            copy_in(line, from);
+        }
+        for (line, from) in lines[ahead.len()..].iter().zip(&from[ahead.len()..]) {
+            copy_in(line, from);
         }
         for (to, from) in to_rest.iter().zip(from_rest) {
             to.store(*from, Relaxed);
@@ -138,5 +139,19 @@ impl Port {
         if !ATOMICS_FENCE {
             self.settle();
         }
+    }
+}
+
+#[inline]
+fn copy_out(line: &[AtomicU64; 8], to: &mut [u64; 8]) {
+    for (from, to) in line.iter().zip(to) {
+        *to = from.load(Relaxed);
+    }
+}
+
+#[inline]
+fn copy_in(line: &[AtomicU64; 8], from: &[u64; 8]) {
+    for (to, from) in line.iter().zip(from) {
+        to.store(*from, Relaxed);
     }
 }
