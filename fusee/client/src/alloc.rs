@@ -173,11 +173,25 @@ impl Allocator {
     }
 
     /// The own object at an address, if it is one.
-    pub(crate) fn find(&self, address: Address) -> Option<ObjectRef> {
+    fn find(&self, address: Address) -> Option<ObjectRef> {
         let index = self.own[self.ordinal(address)?];
         let block = self.blocks.get(index as usize)?.as_ref()?;
         let number = block.layout.number(block.address, address)?;
         Some(ObjectRef { block: index, number })
+    }
+
+    /// The own object with this number in a block that is named by its region and its
+    /// number there, if it is one and of this class.
+    #[inline]
+    pub(crate) fn object(
+        &self,
+        (region, block): (u32, u32),
+        number: u32,
+        class: Class,
+    ) -> Option<ObjectRef> {
+        let index = self.own[(region * self.geometry.blocks_per_region() + block) as usize];
+        let block = self.blocks.get(index as usize)?.as_ref()?;
+        (block.layout.class == class).then_some(ObjectRef { block: index, number })
     }
 
     fn block_mut(&mut self, object: ObjectRef) -> &mut Block {

@@ -5,7 +5,7 @@ use crate::chunk;
 use crate::draft::Draft;
 use crate::store::Store;
 use crate::{Env, Error};
-use fusee_fabric::Fabric;
+use fusee_fabric::{Batch, Fabric, Ticket};
 use fusee_layout::{OPCODE_AT, Opcode, Slot, Unverified};
 
 /// Frees that one batch writes.
@@ -19,6 +19,15 @@ pub(crate) struct Freed {
     chunked: bool,
     /// The opcode to write back without the used bit, if its write has lost.
     lost: Option<Opcode>,
+}
+
+/// A free that has been posted: its WRITEs, and the object by its place.
+struct PostedFree {
+    first: Ticket,
+    verbs: usize,
+    /// Region and number of its block.
+    block: (u32, u32),
+    number: u32,
 }
 
 impl<F: Fabric, E: Env> Store<F, E> {
@@ -69,20 +78,16 @@ impl<F: Fabric, E: Env> Store<F, E> {
         while !many.is_empty() {
             let some = many.len().min(FREES_PER_BATCH);
             let mut batch = self.fabric.batch();
-            let mut ends = Vec::with_capacity(some);
+            let mut posted = Vec::with_capacity(some);
             for freed in &many[..some] {
-                self.post_free(&mut batch, freed)?;
-                ends.push(batch.len());
+                posted.push(self.post_free(&mut batch, freed)?);
             }
             let batch = self.fabric.run(batch).await;
-            let mut tickets = batch.tickets();
+            let all_done = batch.writes_done().is_ok();
             let mut alloc = self.alloc.borrow_mut();
             let mut reclaimer = self.reclaimer.borrow_mut();
-            let mut begin = 0;
-            for (freed, end) in many.drain(..some).zip(ends) {
-                let count = end - std::mem::replace(&mut begin, end);
-                let done = tickets.by_ref().take(count).map(|ticket| batch.done(ticket));
-                if let Some(down) = done.fold(None, |failed, done| failed.or(done.err())) {
+            for (freed, posted) in many.drain(..some).zip(posted) {
+                if !all_done && let Err(down) = batch.all_done(posted.first, posted.verbs) {
                     // It stays noted, for when the node or its successor is there.
                     kept.push(freed);
                     failed = Some(down);
@@ -90,7 +95,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 }
                 self.stats.freed.add(1);
                 // Own objects need not be found in the free map first.
-                if let Some(object) = alloc.find(freed.word.address())
+                if let Some(object) = alloc.object(posted.block, posted.number, freed.word.class())
                     && alloc.enter_grace(object, freed.word.generation())
                 {
                     reclaimer.begin_grace(object);
@@ -129,20 +134,28 @@ impl<F: Fabric, E: Env> Store<F, E> {
         Ok(listed)
     }
 
-    fn post_free(&self, batch: &mut fusee_fabric::Batch, freed: &Freed) -> Result<(), Error> {
+    fn post_free(&self, batch: &mut Batch, freed: &Freed) -> Result<PostedFree, Error> {
         const CORRUPT: Error = Error::Corrupt { what: "the address of a freed object" };
         let word = freed.word;
-        let (_, _, block) = self.geometry.block_of(word.address()).ok_or(CORRUPT)?;
+        let (region, block, start) = self.geometry.block_of(word.address()).ok_or(CORRUPT)?;
         let layout = self.geometry.layout(word.class()).ok_or(CORRUPT)?;
-        let number = layout.number(block, word.address()).ok_or(CORRUPT)?;
+        let number = layout.number(start, word.address()).ok_or(CORRUPT)?;
+        let (mut first, mut verbs) = (None, 0);
+        let mut post = |at, value| {
+            let ticket = batch.write_byte(at, value);
+            first.get_or_insert(ticket);
+            verbs += 1;
+        };
+        let placement = &self.geometry.placement;
         if let Some(opcode) = freed.lost {
-            for at in self.geometry.placement.locate_all(word.address()) {
-                batch.write_byte(at.plus(OPCODE_AT as u64), opcode as u8);
+            for at in placement.locate_all(word.address()) {
+                post(at.plus(OPCODE_AT as u64), opcode as u8);
             }
         }
-        for at in self.geometry.placement.locate_all(block.plus(u64::from(number))) {
-            batch.write_byte(at, word.generation());
+        for at in placement.locate_all(start.plus(u64::from(number))) {
+            post(at, word.generation());
         }
-        Ok(())
+        let first = first.expect("there is a primary");
+        Ok(PostedFree { first, verbs, block: (region, block), number })
     }
 }
