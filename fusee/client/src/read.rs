@@ -87,18 +87,32 @@ impl<F: Fabric, E: Env> Store<F, E> {
         keys: &[Key<'_>],
         mut each: impl FnMut(usize, Result<Option<Entry<'_>>, Error>) -> bool,
     ) {
+        if keys.is_empty() {
+            return;
+        }
         let _pin = self.epochs.pin();
         let mut scratch = self.scratch.borrow_mut().pop().unwrap_or_default();
         let mut batch = self.fabric.batch();
         self.begin(keys, &mut scratch, &mut batch);
+        batch = self.fabric.run(batch).await;
+        let current = self.hand_over_current(keys, &scratch.readings, &batch, &mut each);
+        let Some(first) = current.filter(|&first| first < keys.len()) else {
+            scratch.batches.push(batch);
+            return self.put_away(scratch);
+        };
+        // What was handed over is done with.
+        scratch.readings.drain(..first);
+        let keys = &keys[first..];
+        let mut each =
+            |number: usize, entry: Result<Option<Entry<'_>>, Error>| each(first + number, entry);
         while !batch.is_empty() {
-            let ran = self.fabric.run(batch).await;
-            batch = self.fabric.batch();
-            self.advance(keys, &mut scratch, &ran, &mut batch);
-            scratch.batches.push(ran);
+            let mut next = self.fabric.batch();
+            self.advance(keys, &mut scratch, &batch, &mut next);
+            scratch.batches.push(batch);
             if scratch.readings.iter().any(|r| matches!(r.step, Step::Stale)) {
-                self.go_by_new_directory(&mut scratch, &mut batch).await;
+                self.go_by_new_directory(&mut scratch, &mut next).await;
             }
+            batch = if next.is_empty() { next } else { self.fabric.run(next).await };
         }
         self.fabric.recycle(batch);
         let now_ms = self.env.now_ms();
@@ -130,12 +144,49 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 break;
             }
         }
+        self.put_away(scratch);
+    }
+
+    fn put_away(&self, mut scratch: Scratch) {
         scratch.readings.clear();
         scratch.candidates.clear();
         for batch in scratch.batches.drain(..) {
             self.fabric.recycle(batch);
         }
         self.scratch.borrow_mut().push(scratch);
+    }
+
+    /// Hands over the first keys whose cached slots were current and whose values are
+    /// whole, as nearly all are; returns how many, or nothing if no more are wanted.
+    fn hand_over_current(
+        &self,
+        keys: &[Key<'_>],
+        readings: &[Reading],
+        ran: &Batch,
+        each: &mut impl FnMut(usize, Result<Option<Entry<'_>>, Error>) -> bool,
+    ) -> Option<usize> {
+        let (mut now_ms, mut handed, mut wants_more) = (None, 0, true);
+        for (&key, reading) in keys.iter().zip(readings) {
+            let Step::Cached(cached, slot, object) = reading.step else { break };
+            let Ok(word) = ran.word(slot) else { break };
+            let Ok(bytes) = ran.bytes(object) else { break };
+            if word != cached.word.word() {
+                break;
+            }
+            let Some(object) = Unverified::new(bytes).verify(cached.word) else { break };
+            let over = |at: u64| at <= *now_ms.get_or_insert_with(|| self.env.now_ms());
+            let plain = !object.meta.chunked && !object.meta.expires_at_ms.is_some_and(over);
+            if !plain || !is_of(&object, key) {
+                break;
+            }
+            wants_more = each(handed, Ok(Some(entry(&object.meta, object.body))));
+            handed += 1;
+            if !wants_more {
+                break;
+            }
+        }
+        self.stats.index_hit.add(handed as u64);
+        wants_more.then_some(handed)
     }
 
     /// Brings what the next operations on these keys will touch into the
@@ -183,8 +234,10 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let cache = self.cache.borrow();
         for key in keys {
             let hash = self.hash(*key);
-            cache.prefetch(hash);
             scratch.readings.push(Reading { hash, step: Step::Absent, attempts: 0 });
+        }
+        for reading in &scratch.readings {
+            cache.prefetch(reading.hash);
         }
         for reading in &mut scratch.readings {
             reading.step = match cache.get(reading.hash) {
