@@ -128,8 +128,10 @@ impl<F: Fabric, E: Env> Store<F, E> {
         let cache = self.cache.borrow();
         for set in sets {
             let hash = self.hash(set.key);
-            cache.prefetch(hash);
             members.push(Member { hash, draft: None, aim: None, read: None });
+        }
+        for member in members {
+            cache.prefetch(member.hash);
         }
     }
 
@@ -171,16 +173,16 @@ impl<F: Fabric, E: Env> Store<F, E> {
         batch: &mut Batch,
     ) -> usize {
         let now_ms = self.env.now_ms();
+        let sought = self.aim(sets, members);
         let mut value_bytes = 0;
         let mut posted = 0;
-        for (set, member) in sets.iter().zip(members.iter_mut()) {
+        for (set, member) in sets.iter().zip(&mut members[..sought]) {
             member.read = None;
             let over = set.expires_at_ms.is_some_and(|at| at <= now_ms);
-            if value_bytes > VALUE_BYTES_MAX || (over && member.draft.is_none()) {
-                break;
-            }
-            member.aim = self.post_write(set, member.hash, &mut member.draft, batch);
-            if member.aim.is_none() {
+            if value_bytes > VALUE_BYTES_MAX
+                || (over && member.draft.is_none())
+                || !self.post_write(set, member, batch)
+            {
                 break;
             }
             value_bytes += set.value.len();
@@ -195,29 +197,43 @@ impl<F: Fabric, E: Env> Store<F, E> {
         posted
     }
 
-    /// Posts the WRITEs of a member, unless its slot is not cached.
-    fn post_write(
-        &self,
-        set: &Setting<'_>,
-        hash: KeyHash,
-        draft: &mut Option<Draft>,
-        batch: &mut Batch,
-    ) -> Option<Aim> {
-        let lookup = self.cache.borrow().get(hash);
-        let Lookup::Hit(cached) = lookup else { return None };
-        // Asked for here, the lines arrive while the drafts are being made.
-        self.fabric.prefetch(self.primary(cached.at), 8);
-        let object = self.primary(cached.word.address());
-        self.fabric.prefetch(object, prefix_bytes(set.key.name.len()));
-        if let Some(draft) = draft {
-            self.post_intent(batch, draft, cached.word);
-            return Some(Aim { cached, written: None });
+    /// Finds out what the first members whose slots are cached are going to replace, and
+    /// asks for it; returns how many. The processor asks for a line only when it knows its
+    /// page, and whatever follows waits for that; so nothing else is done between one and
+    /// the next, and it looks for the pages of several members at once.
+    fn aim(&self, sets: &[Setting<'_>], members: &mut [Member]) -> usize {
+        let cache = self.cache.borrow();
+        let mut sought = 0;
+        for member in members.iter_mut().take(sets.len()) {
+            let Lookup::Hit(cached) = cache.get(member.hash) else { break };
+            member.aim = Some(Aim { cached, written: None });
+            sought += 1;
         }
-        let content = Content { over: self.intends(Some(cached.word)), ..set.content() };
-        let (made, span) = self.draft_at_once(batch, hash, &content)?;
-        let written = Some(self.post_draft(batch, &made, span));
+        for Aim { cached, .. } in members[..sought].iter().filter_map(|member| member.aim) {
+            self.fabric.prefetch(self.primary(cached.at), 8);
+        }
+        for (set, member) in sets.iter().zip(&members[..sought]) {
+            if let Some(Aim { cached, .. }) = member.aim {
+                let object = self.primary(cached.word.address());
+                self.fabric.prefetch(object, prefix_bytes(set.key.name.len()));
+            }
+        }
+        sought
+    }
+
+    /// Posts the WRITEs of a member that has an aim. False if it has to wait for an
+    /// object.
+    fn post_write(&self, set: &Setting<'_>, member: &mut Member, batch: &mut Batch) -> bool {
+        let Member { hash, draft, aim: Some(aim), .. } = member else { return false };
+        if let Some(draft) = draft {
+            self.post_intent(batch, draft, aim.cached.word);
+            return true;
+        }
+        let content = Content { over: self.intends(Some(aim.cached.word)), ..set.content() };
+        let Some((made, span)) = self.draft_at_once(batch, *hash, &content) else { return false };
+        aim.written = Some(self.post_draft(batch, &made, span));
         *draft = Some(made);
-        Some(Aim { cached, written })
+        true
     }
 
     /// A draft that is not in all replicas cannot be used.
