@@ -182,7 +182,13 @@ impl Reply {
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.out.reserve(bytes.len() + 32);
-        self.header(b'$', bytes.len() as i64);
+        match bytes.len() {
+            length @ 10..100 => {
+                let (tens, ones) = (b'0' + (length / 10) as u8, b'0' + (length % 10) as u8);
+                self.out.extend_from_slice(&[b'$', tens, ones, b'\r', b'\n']);
+            }
+            length => self.header(b'$', length as i64),
+        }
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");
     }

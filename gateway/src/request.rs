@@ -195,6 +195,9 @@ impl Requests {
             if self.remaining > 0 {
                 return self.bulks(buffer, limits);
             }
+            if let Some(frame) = self.whole(buffer, limits) {
+                return Ok(Next::Frame(frame));
+            }
             let Some(&first) = buffer.get(self.position) else { return Ok(Next::Incomplete) };
             if first != b'*' {
                 match self.inline(buffer)? {
@@ -206,6 +209,27 @@ impl Requests {
                 return Ok(Next::Incomplete);
             }
         }
+    }
+
+    /// Reads a request that has arrived whole and whose headers are of the commonest form.
+    /// Where there is none nothing has happened.
+    #[inline]
+    fn whole(&mut self, buffer: &[u8], limits: Limits) -> Option<Frame> {
+        let (count, mut at) = line::short(buffer, self.position, b'*')?;
+        if count == 0 || count as i64 > limits.arguments {
+            return None;
+        }
+        let known = self.spans.len();
+        for _ in 0..count {
+            let Some(span) = short_bulk(buffer, at, limits) else {
+                self.spans.truncate(known);
+                return None;
+            };
+            self.spans.push(span);
+            at = span.end as usize + 2;
+        }
+        self.position = at;
+        Some(self.finish())
     }
 
     /// Reads `*<count>\r\n`; false when it has not arrived whole.
@@ -365,6 +389,15 @@ impl Requests {
     pub fn is_unfinished(&self, buffer: &[u8]) -> bool {
         self.frame_start < buffer.len()
     }
+}
+
+/// An argument that has arrived whole.
+#[inline]
+fn short_bulk(buffer: &[u8], at: usize, limits: Limits) -> Option<Span> {
+    let (length, start) = line::short(buffer, at, b'$')?;
+    let end = start + length;
+    // The two bytes after an argument are skipped unseen, as Redis does.
+    (buffer.len() >= end + 2 && length as i64 <= limits.bulk_bytes).then(|| Span::new(start, end))
 }
 
 #[cfg(test)]

@@ -40,6 +40,23 @@ pub(super) fn number(buffer: &[u8], at: usize, searched: usize) -> Line {
     Line::Number { value, next: index + 2 }
 }
 
+/// Reads a header of the commonest form: `first`, a number of one or two digits and the
+/// line's end. Of any other header it knows nothing.
+#[inline]
+pub(super) fn short(buffer: &[u8], at: usize, first: u8) -> Option<(usize, usize)> {
+    let &[kind, tens, ones, end, _] = buffer.get(at..)?.first_chunk::<5>()?;
+    let (tens, digit) = (tens.wrapping_sub(b'0'), ones.wrapping_sub(b'0'));
+    if kind != first || tens > 9 {
+        return None;
+    }
+    if ones == b'\r' {
+        return Some((usize::from(tens), at + 4));
+    }
+    // No number has a leading zero.
+    (tens > 0 && digit <= 9 && end == b'\r')
+        .then(|| (usize::from(tens) * 10 + usize::from(digit), at + 5))
+}
+
 #[cold]
 fn number_any(buffer: &[u8], at: usize, searched: usize) -> Line {
     let from = searched.saturating_sub(1).max(at).min(buffer.len());
