@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::metrics::{self, Source};
+use crate::metrics::{self, Beside, Source};
 use crate::shared::{Shared, unix_ms};
 use fusee_control::http::{Page, serve};
 
@@ -21,17 +21,21 @@ const UPKEEP: Duration = Duration::from_secs(5);
 pub(crate) async fn run(
     listener: Option<TcpListener>,
     shared: Arc<Shared>,
-    sources: Vec<Source>,
+    beside: Beside,
     stopping: watch::Receiver<bool>,
     mut ended: watch::Receiver<bool>,
 ) {
+    let Beside { sources, trouble } = beside;
     let page = move |path: &str| match path {
         "/metrics" => Some(metrics_page(&shared, &sources)),
         "/livez" => Some(live(&shared)),
         "/readyz" if *stopping.borrow() => {
             Some(Page::text("503 Service Unavailable", "stopping\n"))
         }
-        "/readyz" => Some(live(&shared)),
+        "/readyz" => match trouble() {
+            Some(trouble) => Some(Page::text("503 Service Unavailable", &(trouble + "\n"))),
+            None => Some(live(&shared)),
+        },
         _ => None,
     };
     let upkeep = async {

@@ -12,17 +12,18 @@ use std::time::Duration;
 
 use fusee::StoreConfig;
 use fusee_control::{
-    Attachment, ControlError, GatewayId, MemoryRoute, NodeClient, PoolFile, Tls, Token,
+    Address, Attachment, ControlError, GatewayId, MemoryRoute, NodeClient, PoolFile, Tls, Token,
 };
-use fusee_fabric::tcp::{TcpFabric, TcpPeer};
+use fusee_fabric::tcp::{TcpFabric, TcpPeer, TlsPeer};
 use fusee_fabric::{ControlPlane, Fabric, ShmFabric, ShmNode, receive_memory};
 use fusee_layout::message::Statistics;
 use fusee_layout::{Geometry, NodeAddress, PoolParams, Superblock};
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::metrics::Source;
+use crate::metrics::{Beside, Family, Kind};
 use crate::remote::RemoteFabric;
 use crate::store::{Pool, PoolStore};
 
@@ -30,8 +31,19 @@ use crate::store::{Pool, PoolStore};
 #[derive(Clone)]
 pub struct Joined {
     pool: Pool,
+    stay: watch::Receiver<Stay>,
+}
+
+/// A time that this process is in the pool under one name: from when all memory nodes
+/// have given it a session until one of them has ended it.
+#[derive(Clone)]
+struct Stay {
+    /// Counts them.
+    number: u64,
     routes: Routes,
     controls: Vec<NodeClient>,
+    /// Why there will not be another one.
+    gone: Option<String>,
 }
 
 /// How the memory nodes are reached, by number.
@@ -75,11 +87,19 @@ impl Joined {
                 }
             };
             runtime.block_on(async {
-                match Sessions::begin(&file, tls.as_ref()).await {
-                    Ok(sessions) => {
-                        let joined = sessions.joined(config);
-                        if joined.is_ok() && done.send(joined).is_ok() {
-                            sessions.keep().await;
+                let begun = async {
+                    let sessions = Sessions::begin(&file, tls.as_ref()).await?;
+                    let (stay, stays) = watch::channel(sessions.stay(1)?);
+                    let known = sessions.statistics.clone();
+                    let known =
+                        Arc::new(move || known.lock().expect("nobody panics with it").clone());
+                    let pool = Pool::new(sessions.geometry.clone(), config, known);
+                    Ok((sessions, stay, Self { pool, stay: stays }))
+                };
+                match begun.await {
+                    Ok((sessions, stay, joined)) => {
+                        if done.send(Ok(joined)).is_ok() {
+                            sessions.keep(&file, tls.as_ref(), &stay).await;
                         }
                     }
                     Err(reason) => {
@@ -96,8 +116,14 @@ impl Joined {
     }
 
     /// How its memory nodes are reached.
-    pub fn routes(&self) -> &Routes {
-        &self.routes
+    pub fn routes(&self) -> Routes {
+        self.stay.borrow().routes.clone()
+    }
+
+    /// Which of its times in the pool this is; `None` if the pool is gone.
+    pub fn stay(&self) -> Option<u64> {
+        let stay = self.stay.borrow();
+        stay.gone.is_none().then_some(stay.number)
     }
 
     /// A way to mapped memory, for the thread that calls it.
@@ -111,8 +137,9 @@ impl Joined {
     /// # Errors
     ///
     /// With the reason, if a memory node is not reached.
-    pub async fn over_tcp(&self, peers: &[TcpPeer]) -> Result<RemoteFabric, String> {
-        let fabric = TcpFabric::connect(peers.to_vec(), self.controls()).await;
+    pub async fn over_tcp(&self) -> Result<RemoteFabric, String> {
+        let Routes::Tcp(peers) = self.routes() else { return Err(MIXED.to_owned()) };
+        let fabric = TcpFabric::connect(peers.clone(), self.controls()).await;
         for (node, peer) in (0..).zip(peers) {
             if !fabric.is_up(node) {
                 return Err(format!(
@@ -138,7 +165,8 @@ impl Joined {
     }
 
     fn controls(&self) -> Vec<Arc<dyn ControlPlane>> {
-        self.controls.iter().map(|c| Arc::new(c.clone()) as Arc<dyn ControlPlane>).collect()
+        let stay = self.stay.borrow();
+        stay.controls.iter().map(|c| Arc::new(c.clone()) as Arc<dyn ControlPlane>).collect()
     }
 
     /// How the pool is laid out.
@@ -146,15 +174,30 @@ impl Joined {
         self.pool.geometry()
     }
 
-    /// What /metrics tells of the pool.
-    pub fn source(&self) -> Source {
-        self.pool.source()
+    /// What /metrics and /readyz tell of the pool.
+    pub fn beside(&self) -> Beside {
+        let (stay, told) = (self.stay.clone(), self.stay.clone());
+        let joins = move || {
+            vec![Family::number(
+                "fusee_pool_joins_total",
+                "Times that this gateway has joined the pool: once, and again whenever its memory \
+                 nodes had ended its sessions.",
+                Kind::Counter,
+                stay.borrow().number as f64,
+            )]
+        };
+        let sources = vec![self.pool.source(), Arc::new(joins)];
+        Beside { sources, trouble: Arc::new(move || told.borrow().gone.clone()) }
     }
 }
+
+const MIXED: &str = "the memory nodes are not all reached in the same way: give every process of \
+                     the pool the same pool file";
 
 /// The sessions of this process, one on each memory node.
 struct Sessions {
     geometry: Arc<Geometry>,
+    incarnation: u64,
     nodes: Vec<Session>,
     statistics: Arc<Mutex<Vec<Statistics>>>,
 }
@@ -177,22 +220,26 @@ enum Route {
 
 impl Sessions {
     async fn begin(file: &PoolFile, tls: Option<&Tls>) -> Result<Self, String> {
-        let gateway = GatewayId::random();
-        let mut attachments = Vec::new();
-        for number in 0..file.nodes.len() as u16 {
-            attachments.push(attach(file, number, tls, gateway).await?);
-        }
+        let (gateway, attachments) = loop {
+            let gateway = GatewayId::random();
+            match attach_all(file, tls, gateway).await {
+                Ok(attachments) => break (gateway, attachments),
+                // It took too long to have all: some have given up the ones that they gave.
+                Err(ControlError::Ended { .. }) => tokio::time::sleep(PAUSE).await,
+                Err(error) => return Err(error.to_string()),
+            }
+        };
         let first = &attachments[0].admission;
         if attachments.iter().any(|one| one.admission.incarnation != first.incarnation) {
             return Err("the memory nodes are of different lives of the pool, since some were \
                         started again: stop all of them, then start them again, empty"
                 .to_owned());
         }
-        let params = first.params;
+        let (params, incarnation) = (first.params, first.incarnation);
         let geometry = Geometry::new(params).map_err(|error| error.to_string())?;
         let mut nodes = Vec::new();
         for (number, attachment) in (0..).zip(attachments) {
-            let route = Route::find(number, &attachment).await?;
+            let route = Route::find(file, number, tls, &attachment).await?;
             nodes.push(Session { number, attachment, route });
         }
         tracing::info!(
@@ -200,17 +247,12 @@ impl Sessions {
             "joined the pool"
         );
         let statistics = Arc::new(Mutex::new(vec![Statistics::default(); nodes.len()]));
-        Ok(Self { geometry: Arc::new(geometry), nodes, statistics })
+        Ok(Self { geometry: Arc::new(geometry), incarnation, nodes, statistics })
     }
 
-    fn joined(&self, config: StoreConfig) -> Result<Joined, String> {
-        let statistics = self.statistics.clone();
-        let known = Arc::new(move || statistics.lock().expect("nobody panics with it").clone());
-        Ok(Joined {
-            pool: Pool::new(self.geometry.clone(), config, known),
-            routes: self.routes()?,
-            controls: self.nodes.iter().map(|s| s.attachment.client.clone()).collect(),
-        })
+    fn stay(&self, number: u64) -> Result<Stay, String> {
+        let controls = self.nodes.iter().map(|s| s.attachment.client.clone()).collect();
+        Ok(Stay { number, routes: self.routes()?, controls, gone: None })
     }
 
     fn routes(&self) -> Result<Routes, String> {
@@ -218,23 +260,60 @@ impl Sessions {
         for session in &self.nodes {
             match &session.route {
                 Route::Shm { node, .. } => nodes.push(node.clone()),
-                Route::Tcp(peer) => peers.push(*peer),
+                Route::Tcp(peer) => peers.push(peer.clone()),
             }
         }
         match (nodes.is_empty(), peers.is_empty()) {
             (false, true) => Ok(Routes::Shm(nodes)),
             (true, false) => Ok(Routes::Tcp(peers)),
-            _ => Err("the memory nodes are not all reached in the same way: give every process \
-                      of the pool the same pool file"
-                .to_owned()),
+            _ => Err(MIXED.to_owned()),
         }
     }
 
-    /// Keeps the sessions as long as the process lives.
-    async fn keep(self) {
-        for (position, session) in self.nodes.into_iter().enumerate() {
+    /// Keeps the sessions as long as the process lives, and begins new ones when a memory
+    /// node has ended one of them.
+    async fn keep(mut self, file: &PoolFile, tls: Option<&Tls>, stay: &watch::Sender<Stay>) {
+        let (incarnation, params) = (self.incarnation, self.geometry.params);
+        let statistics = self.statistics.clone();
+        loop {
+            let mut watches = self.watch();
+            let over = watches.join_next().await;
+            let why =
+                over.map(|over| over.map_or_else(|error| error.to_string(), |e| e.to_string()));
+            tracing::error!(
+                "this gateway joins the pool anew, as one that was just started: {}",
+                why.unwrap_or_default()
+            );
+            let number = stay.borrow().number + 1;
+            let begun = Self::begin(file, tls).await.and_then(|sessions| {
+                if sessions.incarnation != incarnation || sessions.geometry.params != params {
+                    return Err("the memory nodes were started anew, and what they held is gone: \
+                                start this gateway again to serve the new pool, which is empty"
+                        .to_owned());
+                }
+                Ok((sessions.stay(number)?, sessions))
+            });
+            match begun {
+                Ok((new, sessions)) => {
+                    self = Self { statistics: statistics.clone(), ..sessions };
+                    stay.send_replace(new);
+                }
+                Err(reason) => {
+                    tracing::error!("{reason}");
+                    stay.send_modify(|stay| stay.gone = Some(reason));
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+    }
+
+    /// Tasks that keep the sessions, of which the first that ends tells which is over and
+    /// why. Dropping them closes all.
+    fn watch(&mut self) -> JoinSet<ControlError> {
+        let mut tasks = JoinSet::new();
+        for (position, session) in self.nodes.drain(..).enumerate() {
             let (client, known) = (session.attachment.client.clone(), self.statistics.clone());
-            tokio::spawn(async move {
+            tasks.spawn(async move {
                 loop {
                     if let Ok(statistics) = client.statistics().await {
                         known.lock().expect("nobody panics with it")[position] = statistics;
@@ -242,32 +321,56 @@ impl Sessions {
                     tokio::time::sleep(STATISTICS_INTERVAL).await;
                 }
             });
-            tokio::spawn(session.watch());
+            tasks.spawn(session.watch());
         }
-        std::future::pending::<()>().await;
+        tasks
     }
 }
 
 impl Session {
-    /// Takes the node from the workers when its process has ended: what is left of
-    /// its memory here nobody else sees.
-    async fn watch(mut self) {
+    /// Keeps the session until the node has ended it.
+    async fn watch(mut self) -> ControlError {
         let Self { number, attachment, route } = &mut self;
         match route {
+            // What is left of its memory here nobody else sees.
             Route::Shm { node, memory } => {
                 let _ = closed(memory).await;
                 node.set_down(true);
                 tracing::error!(node = number, "a memory node has ended, and its memory is gone");
+                std::future::pending().await
             }
-            // Workers see it by their own connections.
-            Route::Tcp(_) => {
+            // Workers see by their own connections whether it answers.
+            Route::Tcp(_) => loop {
                 let reason = attachment.ended().await;
-                tracing::error!(
-                    node = number,
-                    "the session on a memory node has ended, and keys there are out of reach until \
-                     this gateway is started again: {reason}"
-                );
-            }
+                tracing::warn!(node = number, "a session's connection has broken: {reason}");
+                let mut told = Told::default();
+                loop {
+                    match attachment.resume().await {
+                        Ok(()) => break,
+                        Err(over @ (ControlError::Ended { .. } | ControlError::Refused { .. })) => {
+                            return over;
+                        }
+                        Err(error) => told.tell("taking up a session again", error),
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+                tracing::info!(node = number, "the session goes on");
+            },
+        }
+    }
+}
+
+/// Tells the same reason for waiting once in a while.
+#[derive(Default)]
+struct Told(Option<(ControlError, Instant)>);
+
+impl Told {
+    fn tell(&mut self, what: &str, error: ControlError) {
+        let is_new =
+            |(last, at): &(ControlError, Instant)| *last != error || at.elapsed() > TELL_INTERVAL;
+        if self.0.as_ref().is_none_or(is_new) {
+            tracing::info!("{what}: {error}");
+            self.0 = Some((error, Instant::now()));
         }
     }
 }
@@ -280,32 +383,47 @@ async fn closed(stream: &UnixStream) -> io::Result<()> {
     Ok(())
 }
 
+/// Begins a session with each node, in their order.
+async fn attach_all(
+    file: &PoolFile,
+    tls: Option<&Tls>,
+    gateway: GatewayId,
+) -> Result<Vec<Attachment>, ControlError> {
+    let mut attachments = Vec::new();
+    for number in 0..file.nodes.len() as u16 {
+        attachments.push(attach(file, number, tls, gateway).await?);
+    }
+    Ok(attachments)
+}
+
 /// Begins a session, as soon as the node is there.
 async fn attach(
     file: &PoolFile,
     number: u16,
     tls: Option<&Tls>,
     gateway: GatewayId,
-) -> Result<Attachment, String> {
-    let mut told: Option<(ControlError, Instant)> = None;
+) -> Result<Attachment, ControlError> {
+    let mut told = Told::default();
     loop {
         let error = match Attachment::begin(file, tls, gateway, file.description(number)).await {
             Ok(attachment) => return Ok(attachment),
             Err(error) => error,
         };
         if !error.is_temporary() {
-            return Err(error.to_string());
+            return Err(error);
         }
-        if told.as_ref().is_none_or(|(last, at)| *last != error || at.elapsed() > TELL_INTERVAL) {
-            tracing::info!("waiting for the pool: {error}");
-            told = Some((error, Instant::now()));
-        }
+        told.tell("waiting for the pool", error);
         tokio::time::sleep(PAUSE).await;
     }
 }
 
 impl Route {
-    async fn find(number: u16, attachment: &Attachment) -> Result<Self, String> {
+    async fn find(
+        file: &PoolFile,
+        number: u16,
+        tls: Option<&Tls>,
+        attachment: &Attachment,
+    ) -> Result<Self, String> {
         let token = &attachment.admission.token;
         match &attachment.admission.path {
             MemoryRoute::Shm { socket } => {
@@ -323,10 +441,19 @@ impl Route {
                     format!("the host of memory node {number} is not found: {reason}")
                 })?;
                 let token = fusee_fabric::tcp::Token::new(*token.bytes());
-                Ok(Self::Tcp(TcpPeer { address, token }))
+                let tls = encryption(&file.nodes[usize::from(number)], tls)?;
+                Ok(Self::Tcp(TcpPeer { address, token, tls }))
             }
         }
     }
+}
+
+/// By what verbs are encrypted on the way to a node: as its control plane is.
+fn encryption(control: &Address, tls: Option<&Tls>) -> Result<Option<TlsPeer>, String> {
+    let (Address::Tcp { host, .. }, Some(tls)) = (control, tls) else { return Ok(None) };
+    let name = host.clone().try_into();
+    let name = name.map_err(|_| format!("{host:?} is no name that a certificate can have"))?;
+    Ok(Some(TlsPeer { config: tls.data_client(), name }))
 }
 
 /// Fetches a node's memory, and the connection that keeps the session.

@@ -28,6 +28,7 @@ mod packed;
 pub mod phase;
 mod pool;
 pub mod remote;
+pub mod renewed;
 pub mod reply;
 pub mod request;
 mod script;

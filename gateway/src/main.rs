@@ -13,6 +13,7 @@ use gateway::Server;
 use gateway::config::{Config, ConfigError};
 use gateway::embedded::Embedded;
 use gateway::joined::{Joined, Routes};
+use gateway::renewed::Renewed;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
@@ -53,13 +54,13 @@ async fn start(config: &mut Config) -> Result<Server, String> {
         config.memory_bytes = file.memory.0.saturating_mul(file.nodes.len() as u64);
         let store = StoreConfig { index_cache_entries: config.index_cache };
         let joined = Joined::join(file, tls, store).await?;
-        let sources = vec![joined.source()];
-        match joined.routes().clone() {
-            Routes::Shm(nodes) => gateway::start(config, sources, async move |_worker| {
+        let beside = joined.beside();
+        match joined.routes() {
+            Routes::Shm(nodes) => gateway::start(config, beside, async move |_worker| {
                 joined.store(joined.mapped(&nodes)).await
             }),
-            Routes::Tcp(peers) => gateway::start(config, sources, async move |_worker| {
-                joined.store(joined.over_tcp(&peers).await?).await
+            Routes::Tcp(_) => gateway::start(config, beside, async move |_worker| {
+                Renewed::join(joined.clone(), Joined::over_tcp).await
             }),
         }
     } else {

@@ -94,6 +94,20 @@ const ACCEPT_ERRORS: &str = "Connections that the system did not hand over, as w
 /// Where further metrics come from when somebody asks: the store's.
 pub type Source = Arc<dyn Fn() -> Vec<Family> + Send + Sync>;
 
+/// What there is to tell beside what the gateway itself sees.
+pub struct Beside {
+    /// Further metrics.
+    pub sources: Vec<Source>,
+    /// Why the gateway cannot serve clients at the moment, if so.
+    pub trouble: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+}
+
+impl From<Vec<Source>> for Beside {
+    fn from(sources: Vec<Source>) -> Self {
+        Self { sources, trouble: Arc::new(|| None) }
+    }
+}
+
 impl Family {
     /// A metric without labels.
     pub fn number(name: &'static str, help: &'static str, kind: Kind, value: f64) -> Self {

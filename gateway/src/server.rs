@@ -15,7 +15,7 @@ use crate::acl::Acl;
 use crate::config::Config;
 use crate::control;
 use crate::keyspace::Keyspace;
-use crate::metrics::Source;
+use crate::metrics::Beside;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::worker::{Limits, Worker};
@@ -87,11 +87,15 @@ pub struct Server {
 }
 
 /// Starts listening and serving. `keyspace` makes each worker's keyspace, on
-/// that worker's thread; `sources` give metrics beside the gateway's own.
+/// that worker's thread; `beside` is what metrics and probes tell besides.
 ///
 /// # Errors
 /// An address is taken, or a worker cannot run; then nothing is left running.
-pub fn start<K, F>(config: &Config, sources: Vec<Source>, keyspace: F) -> Result<Server, StartError>
+pub fn start<K, F>(
+    config: &Config,
+    beside: impl Into<Beside>,
+    keyspace: F,
+) -> Result<Server, StartError>
 where
     K: Keyspace + 'static,
     F: AsyncFn(usize) -> Result<K, String> + Send + Sync + 'static,
@@ -174,7 +178,7 @@ where
             return Err(StartError::Store { worker, reason });
         }
     }
-    let stopping = server.stop.subscribe();
+    let (stopping, beside) = (server.stop.subscribe(), beside.into());
     let body = move || {
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
@@ -182,7 +186,7 @@ where
             Ok(runtime) => runtime.block_on(control::run(
                 metrics_listener,
                 shared,
-                sources,
+                beside,
                 stopping,
                 control_ended,
             )),

@@ -25,7 +25,15 @@ pub struct Pool {
     geometry: Arc<Geometry>,
     config: StoreConfig,
     nodes: NodeStatistics,
-    stats: Arc<Mutex<Vec<Arc<Stats>>>>,
+    stats: Arc<Mutex<Stores>>,
+}
+
+/// What the stores of this process count.
+#[derive(Default)]
+struct Stores {
+    live: Vec<Arc<Stats>>,
+    /// Of stores that are no more: they count nothing, but have counted.
+    former: Vec<Arc<Stats>>,
 }
 
 impl Pool {
@@ -47,8 +55,10 @@ impl Pool {
     pub async fn store<F: Fabric>(&self, fabric: F) -> Result<PoolStore<F>, String> {
         let store = Store::join(fabric, TokioEnv::new(), self.geometry.clone(), self.config).await;
         let store = store.map_err(|error| error.to_string())?;
-        self.stats.lock().expect("nobody panics with it").push(store.stats().clone());
-        Ok(PoolStore { store: Rc::new(store), nodes: self.nodes.clone() })
+        let stats = store.stats().clone();
+        self.stats.lock().expect("nobody panics with it").live.push(stats.clone());
+        let told = Told { pool: self.clone(), stats, failure: Cell::new(None) };
+        Ok(PoolStore { store: Rc::new(store), told: Rc::new(told) })
     }
 
     /// What /metrics tells of the pool.
@@ -58,8 +68,12 @@ impl Pool {
     }
 
     fn families(&self) -> Vec<Family> {
-        let stores = self.stats.lock().expect("nobody panics with it").clone();
-        let sum = |read: fn(&Stats) -> u64| stores.iter().map(|s| read(s)).sum::<u64>() as f64;
+        let (live, all) = {
+            let stores = self.stats.lock().expect("nobody panics with it");
+            (stores.live.clone(), [&stores.live[..], &stores.former[..]].concat())
+        };
+        let sum = |read: fn(&Stats) -> u64| all.iter().map(|s| read(s)).sum::<u64>() as f64;
+        let now = |read: fn(&Stats) -> u64| live.iter().map(|s| read(s)).sum::<u64>() as f64;
         let labelled = |name, help, kind, label: &'static str, values: &[(&str, f64)]| Family {
             name,
             help,
@@ -84,7 +98,7 @@ impl Pool {
             owned += bytes(node.blocks.owned);
             orphans += bytes(node.blocks.orphans);
         }
-        let counters: Vec<_> = stores.iter().map(|store| &*store.fabric).collect();
+        let counters: Vec<_> = all.iter().map(|store| &*store.fabric).collect();
         let mut families = vec![
             labelled(
                 "fusee_index_lookups_total",
@@ -159,7 +173,7 @@ impl Pool {
             gauge(
                 "fusee_object_bytes",
                 "Bytes of objects in use, in whole size classes, one copy.",
-                sum(|s| s.bytes_in_use.get()),
+                now(|s| s.bytes_in_use.get()),
             ),
             labelled(
                 "fusee_block_bytes",
@@ -196,7 +210,7 @@ impl Pool {
             ),
         ];
         families.extend(fabric_metrics::fabrics(&counters));
-        families.extend(fabric_metrics::memory(&stores));
+        families.extend(fabric_metrics::memory(&live));
         families
     }
 }
@@ -239,12 +253,30 @@ impl Env for TokioEnv {
 /// A worker's store.
 pub struct PoolStore<F> {
     store: Rc<Store<F, TokioEnv>>,
-    nodes: NodeStatistics,
+    told: Rc<Told>,
+}
+
+/// What a store tells as long as it lives.
+struct Told {
+    pool: Pool,
+    stats: Arc<Stats>,
+    /// Why maintenance failed last, if it did.
+    failure: Cell<Option<Error>>,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let mut stores = self.pool.stats.lock().expect("nobody panics with it");
+        let own = stores.live.iter().position(|stats| Arc::ptr_eq(stats, &self.stats));
+        let own = own.expect("a store's counters are known as long as it lives");
+        let own = stores.live.swap_remove(own);
+        stores.former.push(own);
+    }
 }
 
 impl<F> Clone for PoolStore<F> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), nodes: self.nodes.clone() }
+        Self { store: self.store.clone(), told: self.told.clone() }
     }
 }
 
@@ -336,10 +368,14 @@ impl<F: Fabric> Keyspace for PoolStore<F> {
     }
 
     async fn maintain(&self) -> Duration {
-        self.store.maintain().await.unwrap_or_else(|error| {
+        let pause = self.store.maintain().await;
+        let error = pause.as_ref().err().copied();
+        // The same every time while a node is down.
+        if let Some(error) = error.filter(|_| self.told.failure.get() != error) {
             tracing::warn!(%error, "background maintenance failed; trying again");
-            RETRY
-        })
+        }
+        self.told.failure.set(error);
+        pause.unwrap_or(RETRY)
     }
 
     async fn leave(&self) {
@@ -368,7 +404,7 @@ impl<F: Fabric> Keyspace for PoolStore<F> {
 
     fn usage(&self) -> Usage {
         let mut usage = Usage::default();
-        for node in (self.nodes)() {
+        for node in (self.told.pool.nodes)() {
             let blocks = node.blocks;
             let used = u64::from(blocks.owned) + u64::from(blocks.orphans);
             usage.used_bytes += used * blocks.block_bytes;

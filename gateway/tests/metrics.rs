@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use common::{Gateway, config};
-use gateway::metrics::{Family, Kind};
+use gateway::metrics::{Family, Kind, Source};
 use gateway::testing::MemoryKeyspace;
 
 fn get(gateway: &gateway::Server, request: &str) -> String {
@@ -81,9 +81,10 @@ fn liveness_and_readiness_are_told() {
 #[test]
 fn other_sources_are_shown_beside_the_gateways() {
     let source = || vec![Family::number("store_keys", "Keys.", Kind::Gauge, 7.0)];
-    let server =
-        gateway::start(&config(), vec![Arc::new(source)], async |_| Ok(MemoryKeyspace::default()))
-            .expect("the server starts");
+    let server = gateway::start(&config(), vec![Arc::new(source) as Source], async |_| {
+        Ok(MemoryKeyspace::default())
+    })
+    .expect("the server starts");
     let reply = get(&server, "GET /metrics HTTP/1.1\r\n\r\n");
     assert!(reply.contains("# TYPE store_keys gauge\nstore_keys 7\n"), "{reply}");
     server.stop();

@@ -16,7 +16,7 @@ mod start;
 mod tcp_path;
 
 pub use config::{Config, ConfigError, LogFormat};
-pub use data_path::{DataPath, Ended, Revoking};
+pub use data_path::{DataPath, Ended, RETURN_TIME_MAX, Revoking};
 pub use node::Node;
 pub use report::Report;
 pub use served::Served;

@@ -5,6 +5,7 @@ pub mod bench;
 pub mod metrics;
 pub mod pool;
 pub mod process;
+pub mod proxy;
 pub mod random;
 pub mod resp;
 pub mod rig;

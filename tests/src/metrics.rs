@@ -6,15 +6,27 @@ use std::time::Duration;
 
 /// The metrics page.
 pub fn fetch(address: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
+    let answer = ask(address, "/metrics")?;
     match answer.split_once("\r\n\r\n") {
         Some((head, page)) if head.starts_with("HTTP/1.1 200") => Ok(page.to_owned()),
         _ => Err(io::Error::other(format!("not a metrics page: {answer:.200}"))),
     }
+}
+
+/// The status code by which a path is answered.
+pub fn status(address: SocketAddr, path: &str) -> io::Result<u16> {
+    let answer = ask(address, path)?;
+    let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+    code.ok_or_else(|| io::Error::other(format!("no status: {answer:.200}")))
+}
+
+fn ask(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// The sum of all samples of a metric whose labels contain `label`.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tests::metrics;
-use tests::resp::Client;
+use tests::resp::{Client, Reply};
 use tests::server::{built, scratch};
 
 /// From the start of the load until rates are there, and rules of rules: Prometheus takes 5 s
@@ -27,6 +27,7 @@ fn tree() -> &'static Path {
 
 /// The pool of `deploy/pool`, on ports of its own.
 struct Pool {
+    fabric: &'static str,
     folder: PathBuf,
     port: u16,
     metrics: u16,
@@ -34,11 +35,11 @@ struct Pool {
 }
 
 impl Pool {
-    fn start() -> Self {
-        let port = free_ports(8);
+    fn start(fabric: &'static str) -> Self {
+        let port = free_ports(11);
         let folder = scratch("see");
         let _ = fs::remove_dir_all(&folder);
-        let pool = Self { folder, port, metrics: port + 2, prometheus: port + 7 };
+        let pool = Self { fabric, folder, port, metrics: port + 2, prometheus: port + 7 };
         let output = pool.script("start");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let failed = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -57,6 +58,8 @@ impl Pool {
             .env("METRICS", self.metrics.to_string())
             .env("PROMETHEUS", self.prometheus.to_string())
             .env("MEMORY", "128MiB")
+            .env("FABRIC", self.fabric)
+            .env("CONTROL", (self.port + 8).to_string())
             .env("SCRAPE", "1s")
             .output()
             .expect("deploy/pool runs")
@@ -92,9 +95,9 @@ impl Drop for Pool {
 
 /// The first of so many ports, one behind the other, that nobody uses.
 fn free_ports(count: u16) -> u16 {
-    let begin = 20_000 + (std::process::id() % 1000) as u16 * 10;
-    (begin..begin + 2000)
-        .step_by(10)
+    let begin = 20_000 + (std::process::id() % 1000) as u16 * 12;
+    (begin..begin + 2400)
+        .step_by(12)
         .find(|first| {
             (*first..first + count)
                 .all(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok())
@@ -132,7 +135,8 @@ fn load(mut client: Client, number: u64, until: &AtomicBool) {
 
 #[test]
 fn every_expression_of_every_panel_and_rule_has_data() {
-    let pool = Pool::start();
+    // On TCP memory nodes have the most to tell.
+    let pool = Pool::start("tcp");
     let stop = AtomicBool::new(false);
     let ended = std::thread::scope(|scope| {
         for number in 0..6 {
@@ -146,6 +150,14 @@ fn every_expression_of_every_panel_and_rule_has_data() {
     if let Err(panic) = ended {
         std::panic::resume_unwind(panic);
     }
+}
+
+#[test]
+fn a_pool_on_shared_memory_starts_by_one_command_too() {
+    let pool = Pool::start("shm");
+    assert_eq!(pool.client(0).command(&["SET", "key", "value"]), Reply::Simple("OK".into()));
+    assert_eq!(pool.client(1).command(&["GET", "key"]), Reply::Bulk(b"value".to_vec()));
+    lint(&pool.pages());
 }
 
 fn look(pool: &Pool) {

@@ -145,6 +145,22 @@ pub(crate) const ALL: &[Suite] = &[
         run: deploy,
     },
     Suite {
+        name: "sessions",
+        about: "connections that break, gateways that stall, restarted memory nodes, certificates",
+        run: |options| test_target("sessions", options),
+    },
+    Suite {
+        name: "restarts",
+        about: "gateways killed one after the other, and the memory; see cargo xtask restarts",
+        run: |_| {
+            ["shm", "tcp"].into_iter().try_for_each(|fabric| {
+                program(built(PROFILE, "restarts")?, HOUR)
+                    .args(&["--starts", "30", "--fabric", fabric])
+                    .run()
+            })
+        },
+    },
+    Suite {
         name: "soak",
         about: "memory under random overwriting; 60 s here, see cargo xtask soak",
         run: |options| {
@@ -208,6 +224,7 @@ pub(crate) fn test_targets() -> Vec<&'static str> {
         "drain",
         "oom",
         "pool",
+        "sessions",
         "rdma",
         "see",
         "deploy",

@@ -46,6 +46,13 @@ pub enum Error {
          memory nodes have expelled it, or create the pool with a larger index share"
     )]
     Stalled,
+    /// The pool that was joined is no more: its memory nodes were started anew, or are
+    /// another pool's by now. Whoever wants the new one joins that.
+    #[error(
+        "the pool that this gateway was in is gone, with all that it held: see the gateway's log, \
+         then start it again"
+    )]
+    Gone,
     /// What memory holds contradicts the layout; the pool needs repair.
     #[error("memory of the pool is not as it should be: {what}")]
     Corrupt {

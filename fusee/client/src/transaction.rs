@@ -190,6 +190,11 @@ impl<F: Fabric, E: Env> Transaction<F, E> {
         self.store.epochs.now()
     }
 
+    /// Whose transaction it is.
+    pub(crate) fn client(&self) -> u32 {
+        self.store.client
+    }
+
     /// The word in the slot of a key as the transaction has first seen it, none if it
     /// was absent.
     pub(crate) async fn word(&self, key: Key<'_>) -> Result<Option<Slot>, Error> {

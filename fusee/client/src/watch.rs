@@ -29,6 +29,8 @@ pub struct Watched {
     word: u64,
     /// The own counter when that was last known to be so.
     seen_at: Cell<u64>,
+    /// Whose counter that is: no other store can tell what the word still proves.
+    client: u32,
     changed: Cell<bool>,
 }
 
@@ -38,7 +40,7 @@ impl Watched {
     pub fn new(key: Key<'_>, word: u64) -> Self {
         let Key { database, name } = key;
         let (seen_at, changed) = (Cell::default(), Cell::default());
-        Self { database, name: name.to_vec(), word, seen_at, changed }
+        Self { database, name: name.to_vec(), word, seen_at, client: 0, changed }
     }
 
     /// What told the key as it was.
@@ -49,6 +51,11 @@ impl Watched {
     /// The key.
     pub fn key(&self) -> Key<'_> {
         Key { database: self.database, name: &self.name }
+    }
+
+    /// The client that looked at it; 0 if none of a pool.
+    pub fn client(&self) -> u32 {
+        self.client
     }
 
     /// Is it known that the key has changed?
@@ -66,7 +73,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
     pub async fn watch(&self, key: Key<'_>) -> Result<Watched, Error> {
         let seen_at = Cell::new(self.epochs.now());
         let word = self.word_of(key).await?;
-        Ok(Watched { seen_at, ..Watched::new(key, word) })
+        Ok(Watched { seen_at, client: self.client, ..Watched::new(key, word) })
     }
 
     /// Looks again at a watched key if it is time to. None or 1 round trip.
@@ -76,10 +83,11 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// If the key cannot be read.
     pub async fn renew(&self, watched: &Watched) -> Result<(), Error> {
         let now = self.epochs.now();
-        if watched.changed.get() || now < watched.seen_at.get() + COUNTERS_DUE {
+        let is_due = watched.client != self.client || now >= watched.seen_at.get() + COUNTERS_DUE;
+        if watched.changed.get() || !is_due {
             return Ok(());
         }
-        if now >= watched.seen_at.get() + COUNTERS_MAX {
+        if watched.client != self.client || now >= watched.seen_at.get() + COUNTERS_MAX {
             // Nobody has looked for too long: what the slot holds proves nothing.
             watched.changed.set(true);
             return Ok(());
@@ -112,7 +120,7 @@ impl<F: Fabric, E: Env> Transaction<F, E> {
     /// If the key cannot be read.
     pub async fn is_unchanged(&self, watched: &Watched) -> Result<bool, Error> {
         let known = watched.seen_at.get() + COUNTERS_MAX;
-        if watched.changed.get() || self.counter() >= known {
+        if watched.changed.get() || watched.client != self.client() || self.counter() >= known {
             return Ok(false);
         }
         let word = self.word(watched.key()).await?;

@@ -2,8 +2,8 @@
 
 use crate::proto::memory_node_client::MemoryNodeClient;
 use crate::{
-    Address, Admission, ControlError, Denied, Description, Expulsion, GatewayId, Introduction,
-    Membership, PoolFile, Replication, Tls, Token, convert, proto,
+    Address, Admission, Attach, ControlError, Denied, Description, Expulsion, GatewayId,
+    Introduction, Membership, PoolFile, Replication, Tls, Token, convert, proto,
 };
 use fusee_fabric::{ControlFuture, ControlPlane, NodeDown};
 use fusee_layout::message::{Request, Response, Statistics};
@@ -19,10 +19,11 @@ pub const CALL_TIME_MAX: Duration = Duration::from_secs(5);
 pub const REPLICATE_TIME_MAX: Duration = Duration::from_secs(2);
 /// A peer in the same data centre answers in a millisecond, or is away.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
-/// How often a connection without traffic is probed, and how long the peer's
-/// system may take: together the time after which a dead machine is noticed.
+/// How often a connection without traffic is probed.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long a node may take to answer a probe. The connection is closed then, and another
+/// one made: a session goes on over it.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A way to one memory node.
 #[derive(Clone, Debug)]
@@ -55,6 +56,23 @@ impl Way {
             Ok(Err(status)) => Err(ControlError::from_status(self.node, &self.address, &status)),
             Err(_) => Err(self.silent(time_max)),
         }
+    }
+
+    /// A session's stream, with what was handed out.
+    async fn attach(
+        &self,
+        attach: Attach,
+    ) -> Result<(Admission, Streaming<proto::Attached>), ControlError> {
+        let mut client = self.client.clone();
+        let mut stream =
+            self.ask(CALL_TIME_MAX, client.attach(proto::AttachRequest::from(attach))).await?;
+        let first = async {
+            let first = stream.message().await?;
+            first.map(tonic::Response::new).ok_or(Status::unavailable("it ended the session"))
+        };
+        let first = self.ask(CALL_TIME_MAX, first).await?;
+        let admission = convert::admission(first).map_err(|denied| self.nonsense(&denied))?;
+        Ok((admission, stream))
     }
 
     fn silent(&self, time_max: Duration) -> ControlError {
@@ -99,6 +117,7 @@ pub struct Attachment {
     pub admission: Admission,
     /// To ask the node by.
     pub client: NodeClient,
+    attach: Attach,
     stream: Streaming<proto::Attached>,
 }
 
@@ -115,33 +134,34 @@ impl Attachment {
         description: Description,
     ) -> Result<Self, ControlError> {
         let way = Way::new(file, description.node, tls)?;
-        let request = proto::AttachRequest {
-            description: Some(description.into()),
-            gateway: gateway.bytes().to_vec(),
-        };
-        let mut client = way.client.clone();
-        let mut stream = way.ask(CALL_TIME_MAX, client.attach(request)).await?;
-        let first = way.ask(CALL_TIME_MAX, async {
-            let first = stream.message().await?;
-            first.map(tonic::Response::new).ok_or(Status::unavailable("it ended the session"))
-        });
-        let admission = first
-            .await
-            .and_then(|first| convert::admission(first).map_err(|denied| way.nonsense(&denied)))?;
+        let mut attach = Attach { description, gateway, session: None };
+        let (admission, stream) = way.attach(attach.clone()).await?;
+        attach.session = Some(admission.token);
         let client = NodeClient { way, token: admission.token };
-        Ok(Self { admission, client, stream })
+        Ok(Self { admission, client, attach, stream })
     }
 
-    /// Waits until the node has ended the session or is gone, and tells which.
-    pub async fn ended(&mut self) -> String {
+    /// Takes the session up again after its stream has ended.
+    ///
+    /// # Errors
+    ///
+    /// If the node does not answer; [`ControlError::Ended`] if the session is over.
+    pub async fn resume(&mut self) -> Result<(), ControlError> {
+        (self.admission, self.stream) = self.client.way.attach(self.attach.clone()).await?;
+        Ok(())
+    }
+
+    /// Waits until the stream has ended, and tells why. Whether the session has,
+    /// [`Self::resume`] tells.
+    pub async fn ended(&mut self) -> ControlError {
+        let way = &self.client.way;
         loop {
             match self.stream.message().await {
                 Ok(Some(_)) => {}
-                Ok(None) => return "it has ended the session".to_owned(),
-                Err(status) => {
-                    let way = &self.client.way;
-                    return ControlError::from_status(way.node, &way.address, &status).to_string();
+                Ok(None) => {
+                    return ControlError::Ended { node: way.node, address: way.address.clone() };
                 }
+                Err(status) => return ControlError::from_status(way.node, &way.address, &status),
             }
         }
     }

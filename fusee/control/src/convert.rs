@@ -2,8 +2,8 @@
 //! nothing panics: what makes no sense is [`Malformed`](Denied::Malformed).
 
 use crate::{
-    Admission, Denied, Description, Expulsion, GatewayId, Introduction, Membership, MemoryRoute,
-    Replication, Token, proto,
+    Admission, Attach, Denied, Description, Expulsion, GatewayId, Introduction, Membership,
+    MemoryRoute, Replication, Token, proto,
 };
 use fusee_layout::message::{BlockStatistics, Effect, Refusal, Request, Response, Statistics};
 use fusee_layout::{Address, BlockEntry, CLASSES_MAX, Class, DATABASES, PoolParams, Room};
@@ -97,6 +97,25 @@ impl From<Description> for proto::Description {
             node_bytes: description.node_bytes,
             hash_seed: description.hash_seed,
             node: description.node.into(),
+        }
+    }
+}
+
+pub(crate) fn attach(message: proto::AttachRequest) -> Checked<Attach> {
+    let session = match &message.session[..] {
+        [] => None,
+        bytes => Some(token(bytes)?),
+    };
+    let gateway = gateway(&message.gateway)?;
+    Ok(Attach { description: description(message.description)?, gateway, session })
+}
+
+impl From<Attach> for proto::AttachRequest {
+    fn from(attach: Attach) -> Self {
+        Self {
+            description: Some(attach.description.into()),
+            gateway: attach.gateway.bytes().to_vec(),
+            session: attach.session.map_or_else(Vec::new, |session| session.bytes().to_vec()),
         }
     }
 }

@@ -45,6 +45,17 @@ pub enum ControlError {
         /// What it waits for.
         reason: String,
     },
+    /// It does not know the session, or not any more.
+    #[error(
+        "memory node {node} at {address} has ended the session: it heard nothing of this process \
+         for too long, or was itself started again"
+    )]
+    Ended {
+        /// Its number.
+        node: u16,
+        /// Where it is.
+        address: Address,
+    },
     /// It will not, however often it is asked.
     #[error("memory node {node} at {address} refuses: {reason}")]
     Refused {
@@ -83,7 +94,7 @@ impl ControlError {
             Code::FailedPrecondition | Code::InvalidArgument | Code::Unimplemented => {
                 Self::Refused { node, address, reason }
             }
-            Code::PermissionDenied => Self::Refused { node, address, reason },
+            Code::PermissionDenied => Self::Ended { node, address },
             Code::Unavailable if status.metadata().contains_key(NOT_READY) => {
                 Self::NotReady { node, address, reason }
             }

@@ -27,11 +27,11 @@ pub use address::{Address, AddressError};
 pub use client::{Attachment, CALL_TIME_MAX, NodeClient, PeerClient, REPLICATE_TIME_MAX};
 pub use error::{ControlError, Denied};
 pub use messages::{
-    Admission, CONTROL_VERSION, Description, Expulsion, Fabric, Introduction, Membership,
+    Admission, Attach, CONTROL_VERSION, Description, Expulsion, Fabric, Introduction, Membership,
     MemoryRoute, Replication,
 };
 pub use pool_file::{PoolFile, PoolFileError};
-pub use server::{Listener, NodeService, listen_unix, serve};
+pub use server::{Listener, NodeService, SILENCE_TIME_MAX, listen_unix, serve};
 pub use size::Size;
 pub use supervisor::Supervisor;
 pub use tls::{Tls, TlsError, TlsFiles};

@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// Version of the messages: raised by whoever changes what they mean.
-pub const CONTROL_VERSION: u32 = 1;
+pub const CONTROL_VERSION: u32 = 2;
 
 /// How clients of a pool reach its memory. All of a pool in the same way: most
 /// devices' atomics are atomic among themselves alone.
@@ -103,6 +103,17 @@ impl Description {
     pub fn versions() -> (u32, u32) {
         (CONTROL_VERSION, POOL_VERSION)
     }
+}
+
+/// What a gateway asks for a session by.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attach {
+    /// What it takes the pool for.
+    pub description: Description,
+    /// Its process.
+    pub gateway: GatewayId,
+    /// The session that it takes up again, if it has one.
+    pub session: Option<Token>,
 }
 
 /// A gateway's session on one memory node.

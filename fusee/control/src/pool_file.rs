@@ -151,9 +151,6 @@ impl PoolFile {
     /// and `insecure` does not say that it is all right.
     pub fn tls(&self, insecure: bool) -> Result<Option<Tls>, TlsError> {
         let far = self.nodes.iter().find(|address| !address.is_local());
-        if let (Fabric::Tcp, Some(address), false) = (self.fabric, far, insecure) {
-            return Err(TlsError::DataPath { address: address.clone() });
-        }
         if let Some(files) = &self.tls {
             return Tls::load(files).map(Some);
         }
@@ -208,14 +205,12 @@ mod tests {
 
     #[test]
     fn other_hosts_need_certificates_or_a_word() {
-        let far = GOOD.replace("shm", "verbs").replace("unix:/b", "10.0.0.1:7");
-        let file = parse(&far).unwrap();
-        assert!(matches!(file.tls(false), Err(TlsError::Required { .. })));
-        assert!(file.tls(true).unwrap().is_none());
+        for fabric in ["verbs", "tcp"] {
+            let far = GOOD.replace("shm", fabric).replace("unix:/b", "10.0.0.1:7");
+            let file = parse(&far).unwrap();
+            assert!(matches!(file.tls(false), Err(TlsError::Required { .. })));
+            assert!(file.tls(true).unwrap().is_none());
+        }
         assert!(parse(GOOD).unwrap().tls(false).unwrap().is_none());
-        // Verbs over TCP are in the clear, whatever the control plane has.
-        let file = parse(&far.replace("verbs", "tcp")).unwrap();
-        assert!(matches!(file.tls(false), Err(TlsError::DataPath { .. })));
-        assert!(file.tls(true).unwrap().is_none());
     }
 }

@@ -1,10 +1,10 @@
 //! The node's end: a [`NodeService`] behind a socket.
 
-use crate::client::{PROBE_INTERVAL, PROBE_TIME_MAX};
+use crate::client::PROBE_INTERVAL;
 use crate::proto::memory_node_server::{MemoryNode, MemoryNodeServer};
 use crate::{
-    Address, Admission, Denied, Description, Expulsion, GatewayId, Introduction, Membership,
-    Replication, Tls, Token, convert, proto,
+    Address, Admission, Attach, Denied, Expulsion, Introduction, Membership, Replication, Tls,
+    Token, convert, proto,
 };
 use fusee_layout::message::{Request, Response, Statistics};
 use std::future::Future;
@@ -13,6 +13,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
@@ -22,14 +23,14 @@ use tonic::{Request as Call, Response as Reply, Status};
 /// What a memory node does for others.
 pub trait NodeService: Send + Sync + 'static {
     /// Kept while a session's stream is open; ready when the node ends the
-    /// session, dropped when the client does.
+    /// session, dropped when the client closes the stream or is silent for
+    /// [`SILENCE_TIME_MAX`].
     type Hold: Future<Output = ()> + Send + 'static;
 
-    /// A gateway wants to begin a session.
+    /// A gateway wants to begin a session, or to take one up again.
     fn attach(
         &self,
-        description: Description,
-        gateway: GatewayId,
+        attach: Attach,
     ) -> impl Future<Output = Result<(Admission, Self::Hold), Denied>> + Send;
 
     /// A session's client asks for something.
@@ -131,7 +132,7 @@ pub async fn serve<S: NodeService>(
 ) -> Result<(), String> {
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(PROBE_INTERVAL))
-        .http2_keepalive_timeout(Some(PROBE_TIME_MAX));
+        .http2_keepalive_timeout(Some(SILENCE_TIME_MAX - PROBE_INTERVAL));
     let service =
         MemoryNodeServer::new(Served(service)).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let served = match listener {
@@ -152,6 +153,12 @@ pub async fn serve<S: NodeService>(
     served.map_err(|error| format!("the control plane has failed: {error}"))
 }
 
+/// The system of a client that answers nothing for so long is taken for dead, and its
+/// connection closed. A process that is merely held up, by a debugger, a pause of its
+/// virtual machine or a processor with too much to do, comes back before; what waits for
+/// a dead one meanwhile is memory that was freed, and no operation.
+pub const SILENCE_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// A leaving client's blocks are the longest message: an entry takes some 20 bytes,
 /// and a node with a million blocks stays below this.
 const MESSAGE_BYTES_MAX: usize = 32 << 20;
@@ -167,10 +174,7 @@ impl<S: NodeService> MemoryNode for Served<S> {
         &self,
         call: Call<proto::AttachRequest>,
     ) -> Result<Reply<Self::AttachStream>, Status> {
-        let message = call.into_inner();
-        let description = convert::description(message.description)?;
-        let gateway = convert::gateway(&message.gateway)?;
-        let (admission, hold) = self.0.attach(description, gateway).await?;
+        let (admission, hold) = self.0.attach(convert::attach(call.into_inner())?).await?;
         Ok(Reply::new(SessionStream { first: Some(admission.into()), hold: Box::pin(hold) }))
     }
 

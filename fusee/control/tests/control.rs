@@ -1,7 +1,7 @@
 //! A node and its clients over real sockets: sessions, versions, certificates.
 
 use fusee_control::{
-    Admission, Attachment, ControlError, Denied, Description, Expulsion, Fabric, GatewayId,
+    Admission, Attach, Attachment, ControlError, Denied, Description, Expulsion, Fabric, GatewayId,
     Introduction, Listener, Membership, MemoryRoute, NodeService, PeerClient, PoolFile,
     Replication, Tls, TlsFiles, Token, serve,
 };
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 /// What holds the one session open; `None` once it has ended.
 type Held = Arc<Mutex<Option<oneshot::Sender<()>>>>;
 
-/// A node that knows one session.
+/// A node that knows one session, and takes up no other.
 struct Fake {
     description: Description,
     token: Token,
@@ -45,13 +45,12 @@ impl Drop for Hold {
 impl NodeService for Fake {
     type Hold = Hold;
 
-    async fn attach(
-        &self,
-        description: Description,
-        _: GatewayId,
-    ) -> Result<(Admission, Hold), Denied> {
-        if let Some(difference) = self.description.difference(&description) {
+    async fn attach(&self, attach: Attach) -> Result<(Admission, Hold), Denied> {
+        if let Some(difference) = self.description.difference(&attach.description) {
             return Err(Denied::Refused(difference));
+        }
+        if attach.session.is_some_and(|session| session != self.token) {
+            return Err(Denied::Unknown);
         }
         let (sender, receiver) = oneshot::channel();
         *self.held.lock().unwrap() = Some(sender);
@@ -150,13 +149,34 @@ fn a_session_ends_with_its_stream_on_either_side() {
         assert_eq!(expel, Err(NodeDown { node: 0 }), "memory nodes alone expel");
 
         drop(held.lock().unwrap().take());
-        assert!(attachment.ended().await.contains("ended the session"));
-        let attachment = begin(&file, None).await.unwrap();
-        assert!(held.lock().unwrap().is_some());
+        assert!(matches!(attachment.ended().await, ControlError::Ended { node: 0, .. }));
+        attachment.resume().await.unwrap();
+        assert!(held.lock().unwrap().is_some(), "taken up");
+        assert_eq!(attachment.admission.token, token);
         drop(attachment);
         while held.lock().unwrap().is_some() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        std::fs::remove_dir_all(folder).unwrap();
+    });
+}
+
+#[test]
+fn a_session_of_a_node_that_was_started_again_is_over() {
+    run(async {
+        let folder = folder("again");
+        let first = file(&folder, None);
+        start(&first, None).await;
+        let mut attachment = begin(&first, None).await.unwrap();
+        // Another node at the address, with a session of its own.
+        std::fs::remove_file(first.nodes[0].path().unwrap()).unwrap();
+        start(&first, None).await;
+        // The connection is to the first one still: a new one is as after it has broken.
+        let mut other = begin(&first, None).await.unwrap();
+        std::mem::swap(&mut attachment.client, &mut other.client);
+        let over = attachment.resume().await.unwrap_err();
+        assert!(matches!(over, ControlError::Ended { node: 0, .. }), "{over}");
+        assert!(!over.is_temporary());
         std::fs::remove_dir_all(folder).unwrap();
     });
 }
@@ -235,6 +255,29 @@ fn certificates(folder: &Path, name: &str, host: &str) -> Tls {
         key: write("key", key.serialize_pem()),
     })
     .unwrap()
+}
+
+#[test]
+fn files_that_are_no_certificates_are_refused_with_the_reason() {
+    let folder = folder("files");
+    certificates(&folder, "one", "127.0.0.1");
+    certificates(&folder, "two", "127.0.0.1");
+    std::fs::write(folder.join("empty.pem"), "").unwrap();
+    let load = |ca: &str, certificate: &str, key: &str| {
+        let [ca, certificate, key] = [ca, certificate, key].map(|name| folder.join(name));
+        Tls::load(&TlsFiles { ca, certificate, key }).unwrap_err().to_string()
+    };
+    for (ca, certificate, key, said) in [
+        ("one-ca.pem", "one-certificate.pem", "two-key.pem", "cannot be used"),
+        ("empty.pem", "one-certificate.pem", "one-key.pem", "no authority"),
+        ("one-ca.pem", "one-key.pem", "one-key.pem", "cannot be used"),
+        ("one-ca.pem", "one-certificate.pem", "empty.pem", "cannot be used"),
+        ("one-ca.pem", "one-certificate.pem", "none.pem", "cannot read"),
+    ] {
+        let error = load(ca, certificate, key);
+        assert!(error.contains(said), "{error}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

@@ -266,7 +266,7 @@ async fn on_both(fabric: &TcpFabric) -> ([Result<(), NodeDown>; 2], Duration) {
 const DEADLINE: Duration = Duration::from_millis(300);
 
 async fn with_node_1_at(servers: &[TcpServer], address: SocketAddr) -> TcpFabric {
-    let peers = vec![peers(servers)[0], TcpPeer { address, token: TOKEN }];
+    let peers = vec![peers(servers).remove(0), TcpPeer { address, token: TOKEN, tls: None }];
     TcpFabric::connect_within(peers, controls(2), DEADLINE).await
 }
 
@@ -348,7 +348,7 @@ fn a_node_that_hangs_is_down_after_the_deadline_and_used_again_when_it_answers()
         assert_eq!(fabric.call(1, Request::Leave { client: 1 }).await, Ok(Response::Done));
         drop(good);
         let listener = thread.join().unwrap();
-        let good = TcpServer::start(listener, 1, nodes[1].clone(), 1).unwrap();
+        let good = TcpServer::start(listener, 1, nodes[1].clone(), 1, None).unwrap();
         good.admit(TOKEN);
         while !fabric.is_up(1) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -460,7 +460,8 @@ fn nothing_of_a_session_is_executed_once_it_has_been_revoked() {
         let (begun, wait) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let address = servers[0].address();
-            scope.spawn(move || run(add_until_it_is_down(TcpPeer { address, token }, begun)));
+            let peer = TcpPeer { address, token, tls: None };
+            scope.spawn(move || run(add_until_it_is_down(peer, begun)));
             (0..500).for_each(|_| wait.recv().unwrap());
             // There are hundreds of frames at the server now.
             servers[0].revoke(&token);

@@ -88,7 +88,7 @@ fn remedy(path: &Path, error: &ControlError) -> String {
         ControlError::NotReady { .. } => {
             "start the memory nodes that it waits for, and look into its log".to_owned()
         }
-        ControlError::Refused { node, .. } => {
+        ControlError::Refused { node, .. } | ControlError::Ended { node, .. } => {
             format!("give it this pool file and this release, then start memory node {node} again")
         }
         ControlError::Untrusted { .. } => {
@@ -113,8 +113,8 @@ pub(super) async fn data_paths(file: PoolFile, tls: Option<Tls>) -> Vec<Check> {
     };
     let geometry = joined.geometry();
     match joined.routes() {
-        Routes::Shm(nodes) => Probe { fabric: &joined.mapped(nodes), geometry, kind }.run().await,
-        Routes::Tcp(peers) => match joined.over_tcp(peers).await {
+        Routes::Shm(nodes) => Probe { fabric: &joined.mapped(&nodes), geometry, kind }.run().await,
+        Routes::Tcp(_) => match joined.over_tcp().await {
             Ok(fabric) => Probe { fabric: &fabric, geometry, kind }.run().await,
             Err(reason) => vec![Check::broken("fabric", reason, fabric_remedy(kind))],
         },

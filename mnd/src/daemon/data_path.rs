@@ -2,8 +2,10 @@
 //! knows sessions, and the fabrics.
 
 use fusee_control::{Denied, MemoryRoute, Token};
+use fusee_fabric::tcp::TcpStatistics;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
 /// One way to a node's memory, of the pool's only kind.
@@ -18,18 +20,28 @@ pub trait DataPath: Send + Sync + 'static {
     /// If the path takes no more.
     fn admit(&self, session: Token) -> Result<MemoryRoute, Denied>;
 
-    /// The stream by which the session was begun is closed. Has the session ended
-    /// with it? A path that itself sees the gateway's death says no, and reports
-    /// the end through [`Ended`].
-    fn stream_closed(&self, session: &Token) -> bool {
+    /// The stream by which the session is held has ended. How long may the gateway take
+    /// to come back? A path that itself sees the gateway's death says nothing, and
+    /// reports the end through [`Ended`].
+    fn stream_closed(&self, session: &Token) -> Option<Duration> {
         let _ = session;
-        true
+        Some(RETURN_TIME_MAX)
     }
 
     /// Shuts a session out. Once the future is ready, nothing of the session
     /// reaches the memory any more, however late it was sent.
     fn revoke(&self, session: Token) -> Revoking<'_>;
+
+    /// What a path that executes verbs by this process has executed.
+    fn statistics(&self) -> Option<TcpStatistics> {
+        None
+    }
 }
+
+/// A gateway whose connection was closed connects again within this time, also if it
+/// tries a moment too early and once more: its attempts take 2 s at most. One that has
+/// ended does not come, and is expelled.
+pub const RETURN_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// A session that is being shut out.
 pub type Revoking<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;

@@ -7,12 +7,13 @@
 use super::DataPath;
 use super::copies::Copies;
 use super::served::Served;
-use super::sessions::Sessions;
+use super::sessions::{Sessions, StreamId};
 use crate::{Ledger, NodeMemory};
 use fusee_control::{
-    Admission, Denied, Description, Expulsion, GatewayId, Introduction, Membership, NodeService,
-    Replication, Token,
+    Admission, Attach, Denied, Description, Expulsion, GatewayId, Introduction, Membership,
+    NodeService, Replication, Token,
 };
+use fusee_fabric::tcp::TcpStatistics;
 use fusee_layout::message::{Request, Response, Statistics};
 use std::collections::HashMap;
 use std::future::Future;
@@ -127,6 +128,32 @@ impl Node {
         self.0.decisions.lock().await.served
     }
 
+    /// What its data path has executed, if that is done by this process.
+    pub fn executed(&self) -> Option<TcpStatistics> {
+        self.0.path.statistics()
+    }
+
+    /// A session's stream has ended: so does the session, unless the gateway comes back in
+    /// time or its data path tells when it ends.
+    fn stream_closed(&self, stream: StreamId) {
+        let sessions = &self.0.sessions;
+        if !sessions.is_held_by(&stream) {
+            return;
+        }
+        let Some(mut time_max) = self.0.path.stream_closed(&stream.session) else { return };
+        if self.number() == 0 && !sessions.has_clients(&stream.session) {
+            // It has left, and need not be waited for.
+            time_max = Duration::ZERO;
+        }
+        let node = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(time_max).await;
+            if node.0.sessions.is_held_by(&stream) {
+                node.end(stream.session).await;
+            }
+        });
+    }
+
     /// A session has ended: shuts it out, and on node 0 has all others do so too
     /// before its clients cease to be members.
     pub async fn end(&self, token: Token) {
@@ -222,13 +249,17 @@ async fn to_the_end<T: Send + 'static>(
 impl NodeService for Node {
     type Hold = Hold;
 
-    async fn attach(
-        &self,
-        description: Description,
-        gateway: GatewayId,
-    ) -> Result<(Admission, Hold), Denied> {
+    async fn attach(&self, attach: Attach) -> Result<(Admission, Hold), Denied> {
+        let Attach { description, gateway, session } = attach;
         if let Some(difference) = self.0.description.difference(&description) {
             return Err(Denied::Refused(format!("this gateway is of another pool: {difference}")));
+        }
+        let (sender, ended) = oneshot::channel();
+        if let Some(token) = session {
+            let resumed = self.0.sessions.resume(&token, gateway, sender).ok_or(Denied::Unknown)?;
+            let (stream, admission) = resumed;
+            tracing::info!(%gateway, "a gateway has come back, and its session goes on");
+            return Ok((admission, Hold { node: self.clone(), stream, ended }));
         }
         if self.is_stopping() {
             return Err(Denied::NotReady("it is stopping".to_owned()));
@@ -238,15 +269,16 @@ impl NodeService for Node {
             return Err(Denied::NotReady(format!("it waits for the memory nodes {awaited:?}")));
         }
         let token = Token::random();
-        let (stream, ended) = oneshot::channel();
-        if !self.0.sessions.begin(token, gateway, stream) {
-            return Err(Denied::Refused("this gateway has a session already".to_owned()));
-        }
-        let hold = Hold { node: self.clone(), token, ended };
-        let route = self.0.path.admit(token)?;
+        let path = self.0.path.admit(token)?;
         let Membership { params, incarnation, .. } = self.0.membership;
+        let admission = Admission { token, params, incarnation, path };
+        let Some(stream) = self.0.sessions.begin(gateway, admission.clone(), sender) else {
+            self.0.path.revoke(token).await;
+            // It has one, or one of the pool's nodes has ended it: no two under one name.
+            return Err(Denied::Unknown);
+        };
         tracing::info!(%gateway, "a gateway has come");
-        Ok((Admission { token, params, incarnation, path: route }, hold))
+        Ok((admission, Hold { node: self.clone(), stream, ended }))
     }
 
     async fn request(&self, session: Token, request: Request) -> Result<Response, Denied> {
@@ -285,10 +317,8 @@ impl NodeService for Node {
         self.check_pool(&expulsion.pool)?;
         let node = self.clone();
         to_the_end(async move {
-            let (gateway, sessions) = (expulsion.gateway, &node.0.sessions);
-            if let Some(token) = sessions.of(gateway)
-                && sessions.end(&token).is_some()
-            {
+            let gateway = expulsion.gateway;
+            if let Some(token) = node.0.sessions.end_of(gateway) {
                 node.0.path.revoke(token).await;
                 tracing::info!(%gateway, "a gateway has gone");
             }
@@ -322,11 +352,11 @@ impl NodeService for Node {
     }
 }
 
-/// A session's stream: ready when the session has ended here, dropped when the
-/// gateway has closed it.
+/// A session's stream: ready when the session has ended here or is held by another one,
+/// dropped when the gateway has closed it.
 pub struct Hold {
     node: Node,
-    token: Token,
+    stream: StreamId,
     ended: oneshot::Receiver<()>,
 }
 
@@ -340,11 +370,7 @@ impl Future for Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let Self { node, token, .. } = self;
-        if node.0.sessions.is_live(token) && node.0.path.stream_closed(token) {
-            let (node, token) = (node.clone(), *token);
-            tokio::spawn(async move { node.end(token).await });
-        }
+        self.node.stream_closed(self.stream);
     }
 }
 

@@ -6,6 +6,7 @@ use fusee_control::MemoryRoute;
 use fusee_fabric::{Memory, ShmNode};
 use fusee_layout::message::{Effect, Refusal};
 use fusee_layout::{Address, BlockEntry, BlockState, Class, DATABASES, Geometry, PoolParams, Room};
+use tokio::time::Instant;
 
 /// Notes what it is told.
 #[derive(Default)]
@@ -21,7 +22,13 @@ impl DataPath for Path {
         self.0.lock().unwrap().push("revoke");
         Box::pin(std::future::ready(()))
     }
+
+    fn stream_closed(&self, _: &Token) -> Option<Duration> {
+        Some(RETURN)
+    }
 }
+
+const RETURN: Duration = Duration::from_millis(200);
 
 struct Fixture {
     node: Node,
@@ -67,9 +74,17 @@ impl Fixture {
     }
 
     async fn attach(&self) -> (Token, Hold) {
-        let attached = self.node.attach(self.description(), GatewayId::random()).await;
-        let (admission, hold) = attached.unwrap();
+        let (admission, hold) = self.attach_as(GatewayId::random(), None).await.unwrap();
         (admission.token, hold)
+    }
+
+    async fn attach_as(
+        &self,
+        gateway: GatewayId,
+        session: Option<Token>,
+    ) -> Result<(Admission, Hold), Denied> {
+        let description = self.description();
+        self.node.attach(Attach { description, gateway, session }).await
     }
 
     async fn join(&self, session: Token) -> u32 {
@@ -118,6 +133,38 @@ async fn a_session_that_ends_is_shut_out_and_its_clients_expelled() {
 }
 
 #[tokio::test]
+async fn a_session_goes_on_if_its_gateway_comes_back_in_time() {
+    let fixture = fixture(0, 1);
+    let gateway = GatewayId::random();
+    let (admission, hold) = fixture.attach_as(gateway, None).await.unwrap();
+    let session = admission.token;
+    let client = fixture.join(session).await;
+    let mut hold = Some(hold);
+    for breaks_first in [true, false, true, false] {
+        if breaks_first {
+            hold = None;
+        }
+        let (again, new) = fixture.attach_as(gateway, Some(session)).await.unwrap();
+        assert_eq!(again, admission);
+        if let Some(old) = hold.replace(new) {
+            old.await;
+        }
+        tokio::time::sleep(RETURN * 2).await;
+        let given = fixture.node.request(session, allocate(client)).await.unwrap();
+        assert!(matches!(given, Response::Allocated { .. }), "{given:?}");
+    }
+    let stranger = fixture.attach_as(GatewayId::random(), Some(session)).await.err();
+    assert_eq!(stranger, Some(Denied::Unknown), "the token alone is not enough");
+    assert_eq!(fixture.events(), ["admit"]);
+    let gone = Instant::now();
+    drop(hold);
+    until(async || fixture.node.state().await.0.expelled == Some(1)).await;
+    assert!(gone.elapsed() >= RETURN, "{:?}", gone.elapsed());
+    let late = fixture.attach_as(gateway, Some(session)).await.err();
+    assert_eq!(late, Some(Denied::Unknown));
+}
+
+#[tokio::test]
 async fn a_gateway_that_has_left_leaves_nobody_to_expel() {
     let fixture = fixture(0, 1);
     let (session, hold) = fixture.attach().await;
@@ -133,7 +180,7 @@ async fn a_gateway_that_has_left_leaves_nobody_to_expel() {
 #[tokio::test]
 async fn node_0_waits_for_the_others_and_knows_them_by_their_processes() {
     let fixture = fixture(0, 3);
-    let attach = || fixture.node.attach(fixture.description(), GatewayId::random());
+    let attach = || fixture.attach_as(GatewayId::random(), None);
     let introduce = |from, process| {
         let description = fixture.description();
         fixture.node.introduce(Introduction { description, from, process })
@@ -158,10 +205,10 @@ async fn node_0_waits_for_the_others_and_knows_them_by_their_processes() {
 async fn only_who_knows_the_pool_expels_and_copies() {
     let fixture = fixture(1, 2);
     let (session, hold) = fixture.attach().await;
-    let gateway = fixture.node.0.sessions.end(&session).unwrap().gateway;
+    fixture.node.0.sessions.end(&session).unwrap();
     drop(hold);
-    let attached = fixture.node.attach(fixture.description(), gateway).await;
-    let (admission, _hold) = attached.unwrap();
+    let gateway = GatewayId::random();
+    let (admission, _hold) = fixture.attach_as(gateway, None).await.unwrap();
     let expel = |pool| fixture.node.expel(Expulsion { pool, gateway, clients: vec![1] });
     assert_eq!(expel(Token::random()).await, Err(Denied::Unknown));
     assert_eq!(fixture.node.sessions(), 1);
@@ -170,6 +217,15 @@ async fn only_who_knows_the_pool_expels_and_copies() {
     assert_eq!(fixture.events().last(), Some(&"revoke"));
     let late = fixture.node.request(admission.token, allocate(1)).await;
     assert_eq!(late, Err(Denied::Unknown), "after an expulsion nothing is decided");
+    let late = fixture.attach_as(gateway, Some(admission.token)).await.err();
+    assert_eq!(late, Some(Denied::Unknown), "nor is it let in again");
+    let never_here = GatewayId::random();
+    let expulsion = Expulsion { pool: fixture.pool, gateway: never_here, clients: Vec::new() };
+    assert_eq!(fixture.node.expel(expulsion).await, Ok(()));
+    for gateway in [gateway, never_here] {
+        let late = fixture.attach_as(gateway, None).await.err();
+        assert_eq!(late, Some(Denied::Unknown));
+    }
 
     let copy = |pool, sequence, effects| {
         fixture.node.replicate(Replication { pool, from: 0, sequence, effects })
@@ -216,7 +272,7 @@ async fn a_stopping_node_takes_no_gateway() {
     let fixture = fixture(0, 1);
     let (_session, hold) = fixture.attach().await;
     fixture.node.refuse_gateways();
-    let late = fixture.node.attach(fixture.description(), GatewayId::random()).await.err();
+    let late = fixture.attach_as(GatewayId::random(), None).await.err();
     assert!(matches!(late, Some(Denied::NotReady(_))), "{late:?}");
     assert_eq!(fixture.node.sessions(), 1);
     drop(hold);

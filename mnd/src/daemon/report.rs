@@ -7,7 +7,8 @@ use super::Node;
 use super::served::{Served, push_process};
 use fusee_control::Supervisor;
 use fusee_control::http::Page;
-use fusee_fabric::Backing;
+use fusee_fabric::tcp::TcpStatistics;
+use fusee_fabric::{Backing, VerbKind};
 use fusee_layout::message::Statistics;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
@@ -37,6 +38,8 @@ struct Serving {
     lost: Vec<u16>,
     served: Served,
     uptime_s: u64,
+    /// Of a data path that this process executes.
+    executed: Option<TcpStatistics>,
 }
 
 /// How often it is looked what there is to tell.
@@ -60,6 +63,7 @@ impl Report {
                 lost,
                 served: node.served().await,
                 uptime_s: started.elapsed().as_secs(),
+                executed: node.executed(),
             };
             {
                 let mut seen = self.0.lock().expect("nobody panics with it");
@@ -130,10 +134,7 @@ impl Seen {
         let blocks = serving.statistics.blocks;
         let bytes = |count: u32| u64::from(count) * blocks.block_bytes;
         let mut family = |name: &str, help: &str, samples: &[(&str, u64)]| {
-            let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n");
-            for (labels, value) in samples {
-                let _ = writeln!(text, "{name}{labels} {value}");
-            }
+            push_family(&mut text, name, "gauge", help, samples);
         };
         family(
             "mnd_build_info",
@@ -184,6 +185,72 @@ impl Seen {
         }
         serving.served.push(&mut text);
         push_process(&mut text, serving.uptime_s);
+        if let Some(executed) = &serving.executed {
+            push_executed(&mut text, executed);
+        }
         text
+    }
+}
+
+/// What a data path on TCP has done.
+fn push_executed(text: &mut String, executed: &TcpStatistics) {
+    push_family(
+        text,
+        "mnd_tcp_connections",
+        "gauge",
+        "Workers of gateways that are connected to have verbs executed.",
+        &[("", executed.connections)],
+    );
+    push_family(
+        text,
+        "mnd_tcp_connections_closed_total",
+        "counter",
+        "Connections that were not let in, sent what makes no sense, or did not read replies.",
+        &[
+            ("{reason=\"refused\"}", executed.refused),
+            ("{reason=\"malformed\"}", executed.malformed),
+            ("{reason=\"stalled\"}", executed.stalled),
+        ],
+    );
+    push_family(
+        text,
+        "mnd_tcp_batches_total",
+        "counter",
+        "Frames with verbs that were executed: batches, or this node's parts of them.",
+        &[("", executed.batches)],
+    );
+    let verbs = |kind: VerbKind| executed.verbs[kind as usize];
+    push_family(
+        text,
+        "mnd_tcp_verbs_total",
+        "counter",
+        "Verbs executed, by kind.",
+        &[
+            ("{verb=\"read\"}", verbs(VerbKind::Read)),
+            ("{verb=\"write\"}", verbs(VerbKind::Write)),
+            ("{verb=\"cas\"}", verbs(VerbKind::Cas)),
+            ("{verb=\"faa\"}", verbs(VerbKind::Faa)),
+        ],
+    );
+    push_family(
+        text,
+        "mnd_tcp_bytes_total",
+        "counter",
+        "Bytes that READs took away and WRITEs brought.",
+        &[("{verb=\"read\"}", executed.bytes_read), ("{verb=\"write\"}", executed.bytes_written)],
+    );
+    push_family(
+        text,
+        "mnd_tcp_verbs_out_of_range_total",
+        "counter",
+        "Verbs for memory that the node does not have.",
+        &[("", executed.out_of_range)],
+    );
+}
+
+fn push_family(text: &mut String, name: &str, kind: &str, help: &str, samples: &[(&str, u64)]) {
+    let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    for (labels, value) in samples {
+        let _ = writeln!(text, "{name}{labels} {value}");
     }
 }

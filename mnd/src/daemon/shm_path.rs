@@ -108,10 +108,12 @@ impl DataPath for ShmPath {
         Ok(MemoryRoute::Shm { socket: self.socket.clone() })
     }
 
-    fn stream_closed(&self, session: &Token) -> bool {
+    fn stream_closed(&self, session: &Token) -> Option<Duration> {
         let mut sessions = self.lock();
         // Removed under the same lock under which a connection would take it over.
-        sessions.get(session) == Some(&Hold::Stream) && sessions.remove(session).is_some()
+        let is_over =
+            sessions.get(session) == Some(&Hold::Stream) && sessions.remove(session).is_some();
+        is_over.then_some(Duration::ZERO)
     }
 
     /// Nobody can take mapped memory from a process that lives; but sessions end
@@ -151,8 +153,8 @@ mod tests {
         for refused in [session, Token::random()] {
             assert!(ask(&path, &refused).await.1.is_err(), "no session, or not once more");
         }
-        assert!(!path.stream_closed(&session), "the connection keeps it");
-        assert!(path.stream_closed(&waiting), "nothing keeps it");
+        assert_eq!(path.stream_closed(&session), None, "the connection keeps it");
+        assert_eq!(path.stream_closed(&waiting), Some(Duration::ZERO), "nothing keeps it");
         assert!(ask(&path, &waiting).await.1.is_err(), "it has ended");
         assert!(ends.try_recv().is_err());
         drop(stream);

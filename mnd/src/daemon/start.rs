@@ -85,7 +85,7 @@ pub async fn run(
         () = &mut stop => return Ok(()),
     };
     let (ended, mut ends) = mpsc::unbounded_channel();
-    let path = serve_memory(&file, config, memory.clone(), ended)?;
+    let path = serve_memory(&file, config, tls.as_ref(), memory.clone(), ended)?;
     let geometry = Arc::new(Geometry::new(membership.params)?);
     let own = || NodeMemory::new(number, geometry.clone(), memory.clone());
     let mut formatted = own();
@@ -146,13 +146,14 @@ pub async fn run(
 fn serve_memory(
     file: &PoolFile,
     config: &Config,
+    tls: Option<&Tls>,
     memory: Arc<ShmNode>,
     ended: Ended,
 ) -> Result<Arc<dyn DataPath>, StartError> {
     let address = &file.nodes[usize::from(config.node)];
     match file.fabric {
         Fabric::Tcp => {
-            let path = TcpPath::serve(address, config.node, memory, config.threads());
+            let path = TcpPath::serve(address, config.node, memory, config.threads(), tls);
             let path = path.map_err(|error| {
                 StartError::Socket(format!(
                     "cannot listen for verbs at the host of {address}: {error}"

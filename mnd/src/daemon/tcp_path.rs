@@ -2,7 +2,7 @@
 //! send, and need nothing of the control plane's thread to do so.
 
 use super::{DataPath, Revoking};
-use fusee_control::{Address, Denied, MemoryRoute, Token};
+use fusee_control::{Address, Denied, MemoryRoute, Tls, Token};
 use fusee_fabric::ShmNode;
 use fusee_fabric::tcp::{TcpServer, TcpStatistics};
 use std::io;
@@ -18,7 +18,7 @@ pub struct TcpPath {
 
 impl TcpPath {
     /// Begins to execute verbs on node `number`, on so many threads, at a free port
-    /// of the host that its control plane is on.
+    /// of the host that its control plane is on; inside of TLS if that is.
     ///
     /// # Errors
     ///
@@ -28,12 +28,13 @@ impl TcpPath {
         number: u16,
         node: Arc<ShmNode>,
         threads: usize,
+        tls: Option<&Tls>,
     ) -> io::Result<Arc<Self>> {
-        let host = match control {
-            Address::Unix(_) => "127.0.0.1",
-            Address::Tcp { host, .. } => host,
+        let (host, tls) = match control {
+            Address::Unix(_) => ("127.0.0.1", None),
+            Address::Tcp { host, .. } => (host.as_str(), tls.map(Tls::data_server)),
         };
-        let server = TcpServer::start(TcpListener::bind((host, 0))?, number, node, threads)?;
+        let server = TcpServer::start(TcpListener::bind((host, 0))?, number, node, threads, tls)?;
         let address = Address::Tcp { host: host.to_owned(), port: server.address().port() };
         Ok(Arc::new(Self { server: Arc::new(server), address: address.to_string() }))
     }
@@ -41,11 +42,6 @@ impl TcpPath {
     /// Where verbs are executed.
     pub fn address(&self) -> &str {
         &self.address
-    }
-
-    /// What has been executed.
-    pub fn statistics(&self) -> TcpStatistics {
-        self.server.statistics()
     }
 }
 
@@ -60,6 +56,10 @@ impl DataPath for TcpPath {
         // It waits for what is being executed, which may take a moment.
         let revoked = tokio::task::spawn_blocking(move || server.revoke(&proof(&session)));
         Box::pin(async move { revoked.await.expect("revoking does not panic") })
+    }
+
+    fn statistics(&self) -> Option<TcpStatistics> {
+        Some(self.server.statistics())
     }
 }
 

@@ -84,7 +84,7 @@ impl Way for Tcp {
     fn to(pool: &EmbeddedPool) -> Self {
         let serve = |(number, node): (u16, &Arc<ShmNode>)| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let server = TcpServer::start(listener, number, node.clone(), 1).unwrap();
+            let server = TcpServer::start(listener, number, node.clone(), 1, None).unwrap();
             server.admit(TOKEN);
             server
         };
@@ -96,7 +96,8 @@ impl Way for Tcp {
     }
 
     async fn fabric(&self) -> TcpFabric {
-        let peer = |server: &TcpServer| TcpPeer { address: server.address(), token: TOKEN };
+        let peer =
+            |server: &TcpServer| TcpPeer { address: server.address(), token: TOKEN, tls: None };
         let patient = Duration::from_secs(20);
         let peers = self.1.iter().map(peer).collect();
         TcpFabric::connect_within(peers, self.0.controls(), patient).await

@@ -1,8 +1,8 @@
 //! A worker's way to the memory nodes over TCP.
 
-use super::Token;
 use super::flight::{Flight, Hangar};
 use super::link::Link;
+use super::{TlsPeer, Token};
 use crate::{Batch, ControlPlane, Counters, Fabric, NodeDown};
 use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
@@ -18,12 +18,14 @@ use tokio::task::JoinHandle;
 const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Where a memory node executes verbs, and what proves that it may.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TcpPeer {
     /// Where it listens.
     pub address: SocketAddr,
     /// What it gave to this session.
     pub token: Token,
+    /// Without, the connection is in the clear.
+    pub tls: Option<TlsPeer>,
 }
 
 /// The fabric on TCP: a connection to each memory node, served by tasks of the

@@ -5,6 +5,7 @@ use super::frame::{
 };
 use super::server::{Accepted, Shared};
 use super::session::Gate;
+use super::socket::{Socket, distrust};
 use super::stream::{Inbox, Outbox};
 use crate::Memory;
 use crate::execute::{Access, Executor, Tally, approach};
@@ -36,7 +37,9 @@ enum End {
     #[error("its client closed it")]
     Closed,
     #[error("{0}")]
-    System(#[from] io::Error),
+    System(io::Error),
+    #[error("there is no trust between the two: {0}")]
+    Untrusted(rustls::Error),
     #[error(transparent)]
     Malformed(#[from] Malformed),
     #[error("no hello within {HELLO_LIMIT:?}")]
@@ -53,21 +56,18 @@ enum End {
 pub(crate) async fn serve(place: Place, accepted: Accepted) {
     let shared = place.shared.clone();
     let Accepted { stream, open: _open } = accepted;
-    let mut connection = match Connection::new(place, stream) {
-        Ok(connection) => connection,
-        Err(error) => {
-            tracing::warn!(%error, "a connection for verbs ended before it began");
-            return;
-        }
+    let served = async {
+        let accepted = timeout(HELLO_LIMIT, Connection::accept(place, stream)).await;
+        accepted.unwrap_or(Err(End::Silent))?.serve().await
     };
-    let end = match connection.serve().await {
+    let end = match served.await {
         Err(end) => end,
         Ok(never) => match never {},
     };
     let counter = match end {
         End::Closed | End::System(_) | End::Revoked => None,
         End::Malformed(_) => Some(&shared.malformed),
-        End::Silent | End::Refused(_) => Some(&shared.refused),
+        End::Silent | End::Untrusted(_) | End::Refused(_) => Some(&shared.refused),
         End::Stalled => Some(&shared.stalled),
     };
     if let Some(counter) = counter {
@@ -83,22 +83,21 @@ enum Never {}
 
 struct Connection {
     place: Place,
-    stream: TcpStream,
+    socket: Socket,
     gate: Arc<Gate>,
     inbox: Inbox,
     outbox: Outbox,
 }
 
 impl Connection {
-    fn new(place: Place, stream: std::net::TcpStream) -> io::Result<Self> {
+    async fn accept(place: Place, stream: std::net::TcpStream) -> Result<Self, End> {
         let gate = Arc::new(Gate::new(stream.try_clone()?));
         let stream = TcpStream::from_std(stream)?;
-        // Without this, a reply waits for the acknowledgement of the last one.
-        stream.set_nodelay(true)?;
-        Ok(Self { place, stream, gate, inbox: Inbox::default(), outbox: Outbox::default() })
+        let socket = Socket::accept(stream, place.shared.tls.as_ref()).await?;
+        Ok(Self { place, socket, gate, inbox: Inbox::default(), outbox: Outbox::default() })
     }
 
-    async fn serve(&mut self) -> Result<Never, End> {
+    async fn serve(mut self) -> Result<Never, End> {
         let hello = timeout(HELLO_LIMIT, self.hello()).await.unwrap_or(Err(End::Silent))?;
         let verdict = self.judge(&hello);
         let welcome = Welcome { verdict, version: VERSION };
@@ -152,7 +151,7 @@ impl Connection {
                 self.gate.pass(|| self.place.execute(&request, out)).ok_or(End::Revoked)?;
                 // A short frame may ask for a long reply.
                 if out.len() > FRAME_WORDS {
-                    send(&self.stream, &mut self.outbox).await?;
+                    send(&self.socket, &mut self.outbox).await?;
                 }
             }
             self.send().await?;
@@ -163,35 +162,23 @@ impl Connection {
     }
 
     async fn receive(&mut self) -> Result<(), End> {
-        loop {
-            self.stream.readable().await?;
-            match self.stream.try_read(self.inbox.room()) {
-                Ok(0) => return Err(End::Closed),
-                Ok(bytes) => {
-                    self.inbox.filled(bytes);
-                    return Ok(());
-                }
-                Err(error) if is_temporary(&error) => {}
-                Err(error) => return Err(error.into()),
-            }
+        match self.socket.receive(&mut self.inbox).await? {
+            0 => Err(End::Closed),
+            _ => Ok(()),
         }
     }
 
     async fn send(&mut self) -> Result<(), End> {
-        send(&self.stream, &mut self.outbox).await
+        send(&self.socket, &mut self.outbox).await
     }
 }
 
-async fn send(stream: &TcpStream, outbox: &mut Outbox) -> Result<(), End> {
+async fn send(socket: &Socket, outbox: &mut Outbox) -> Result<(), End> {
     while !outbox.is_empty() {
-        match stream.try_write(outbox.unsent()) {
-            Ok(bytes) => outbox.sent(bytes),
-            Err(error) if is_temporary(&error) => {
-                timeout(STALLED_MAX, stream.writable()).await.map_err(|_| End::Stalled)??;
-            }
-            Err(error) => return Err(error.into()),
-        }
+        let sent = timeout(STALLED_MAX, socket.send(outbox.unsent())).await;
+        outbox.sent(sent.map_err(|_| End::Stalled)??);
     }
+    timeout(STALLED_MAX, socket.flush()).await.map_err(|_| End::Stalled)??;
     Ok(())
 }
 
@@ -239,6 +226,11 @@ impl Place {
     }
 }
 
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        match distrust(&error) {
+            Some(why) => Self::Untrusted(why.clone()),
+            None => Self::System(error),
+        }
+    }
 }

@@ -3,15 +3,15 @@
 use super::client::TcpPeer;
 use super::flight::Part;
 use super::frame::{FRAME_WORDS, Hello, Malformed, VERSION, Verdict, Welcome};
+use super::socket::{Socket, distrust};
 use super::stream::{Inbox, Outbox};
-use crate::batch::{as_bytes, as_bytes_mut};
+use crate::batch::as_bytes;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 use thiserror::Error;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -42,7 +42,12 @@ pub(crate) struct Link {
 #[derive(Debug, Error)]
 enum Lost {
     #[error("{0}")]
-    System(#[from] io::Error),
+    System(io::Error),
+    #[error(
+        "there is no trust between the two: {0}; check that the pool file's certificates are of \
+         one authority, name the host, and have not ended"
+    )]
+    Untrusted(rustls::Error),
     #[error("it closed the connection")]
     Closed,
     #[error("it did not answer within {0:?}")]
@@ -113,10 +118,10 @@ impl Link {
             self.attempted.set(true);
             self.attempt.notify_one();
             let lost = match connected {
-                Ok(stream) => {
+                Ok(socket) => {
                     let begin = Instant::now();
                     tracing::debug!(node = self.node, address = %self.peer.address, "connected");
-                    let lost = self.serve(&stream).await;
+                    let lost = self.serve(&socket).await;
                     // What comes and goes is not connected to faster than what never comes.
                     if begin.elapsed() > PAUSE_MAX {
                         pause = PAUSE_MIN;
@@ -141,18 +146,29 @@ impl Link {
         }
     }
 
-    async fn connect(&self) -> Result<TcpStream, Lost> {
-        let mut stream = TcpStream::connect(self.peer.address).await?;
-        // Without this, a request waits for the acknowledgement of the last one.
-        stream.set_nodelay(true)?;
+    async fn connect(&self) -> Result<Socket, Lost> {
+        let stream = TcpStream::connect(self.peer.address).await?;
+        let socket = Socket::connect(stream, self.peer.tls.as_ref()).await?;
         let hello =
             Hello { version: VERSION, node: self.node, token: self.peer.token, link: self.number };
-        stream.write_all(as_bytes(&hello.write())).await?;
-        let mut words = [0; Welcome::WORDS];
-        stream.read_exact(as_bytes_mut(&mut words)).await?;
-        let welcome = Welcome::parse(&words)?;
+        let words = hello.write();
+        let mut unsent = as_bytes(&words);
+        while !unsent.is_empty() {
+            unsent = &unsent[socket.send(unsent).await?..];
+        }
+        socket.flush().await?;
+        let mut inbox = Inbox::default();
+        let words = loop {
+            if let Some(words) = inbox.next_words(Welcome::WORDS) {
+                break words.try_into().expect("so many were asked for");
+            }
+            if socket.receive(&mut inbox).await? == 0 {
+                return Err(Lost::Closed);
+            }
+        };
+        let welcome = Welcome::parse(words)?;
         match welcome.verdict {
-            Verdict::Welcome => Ok(stream),
+            Verdict::Welcome => Ok(socket),
             Verdict::OtherVersion => Err(Lost::OtherVersion(welcome.version)),
             Verdict::OtherNode => Err(Lost::OtherNode),
             Verdict::NotAdmitted => Err(Lost::NotAdmitted),
@@ -162,13 +178,13 @@ impl Link {
     }
 
     /// Until the connection is lost.
-    async fn serve(&self, stream: &TcpStream) -> Lost {
+    async fn serve(&self, socket: &Socket) -> Lost {
         // First what has arrived: a worker that was held up must not take its own
         // delay for the node's.
         let end = tokio::select! {
             biased;
-            end = self.receive(stream) => end,
-            end = self.send(stream) => end,
+            end = self.receive(socket) => end,
+            end = self.send(socket) => end,
             end = self.watch() => end,
         };
         match end {
@@ -177,16 +193,12 @@ impl Link {
         }
     }
 
-    async fn receive(&self, stream: &TcpStream) -> Result<Never, Lost> {
+    async fn receive(&self, socket: &Socket) -> Result<Never, Lost> {
         let mut inbox = Inbox::default();
         let mut number = 0;
         loop {
-            stream.readable().await?;
-            match stream.try_read(inbox.room()) {
-                Ok(0) => return Err(Lost::Closed),
-                Ok(bytes) => inbox.filled(bytes),
-                Err(error) if is_temporary(&error) => continue,
-                Err(error) => return Err(error.into()),
+            if socket.receive(&mut inbox).await? == 0 {
+                return Err(Lost::Closed);
             }
             while let Some(frame) = inbox.next_frame()? {
                 let first = self.awaited.borrow_mut().pop_front();
@@ -197,7 +209,7 @@ impl Link {
         }
     }
 
-    async fn send(&self, stream: &TcpStream) -> Result<Never, Lost> {
+    async fn send(&self, socket: &Socket) -> Result<Never, Lost> {
         let mut outbox = Outbox::default();
         let mut number = 0;
         loop {
@@ -209,14 +221,12 @@ impl Link {
                 self.awaited.borrow_mut().push_back((part, now));
             }
             if outbox.is_empty() {
+                socket.flush().await?;
                 self.posted.notified().await;
                 continue;
             }
-            match stream.try_write(outbox.unsent()) {
-                Ok(bytes) => outbox.sent(bytes),
-                Err(error) if is_temporary(&error) => stream.writable().await?,
-                Err(error) => return Err(error.into()),
-            }
+            let bytes = socket.send(outbox.unsent()).await?;
+            outbox.sent(bytes);
         }
     }
 
@@ -242,9 +252,14 @@ impl Link {
     }
 }
 
+impl From<io::Error> for Lost {
+    fn from(error: io::Error) -> Self {
+        match distrust(&error) {
+            Some(why) => Self::Untrusted(why.clone()),
+            None => Self::System(error),
+        }
+    }
+}
+
 /// Of what does not happen.
 enum Never {}
-
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}

@@ -16,9 +16,10 @@
 //! what it executes, before it takes the new one. After [`TcpServer::revoke`]
 //! nothing of a session is executed either.
 //!
-//! Who has the token of a session reads and writes all of the memory, and
-//! nothing on the way is encrypted: the data path belongs on a network of its
-//! own, or on one host.
+//! Who has the token of a session reads and writes all of the memory. Connections are
+//! inside of TLS, with certificates on both ends, if both are told to
+//! ([`TcpPeer::tls`], [`TcpServer::start`]); in the clear, they belong on a network of
+//! their own, or on one host.
 
 mod client;
 mod connection;
@@ -27,11 +28,13 @@ mod frame;
 mod link;
 mod server;
 mod session;
+mod socket;
 mod stream;
 
 pub use client::{TcpFabric, TcpPeer};
 pub use frame::VERB_BYTES_MAX;
 pub use server::{TcpServer, TcpStatistics};
+pub use socket::TlsPeer;
 
 use std::fmt;
 

@@ -6,6 +6,7 @@ use super::connection::{Place, serve};
 use super::session::Sessions;
 use crate::execute::Executor;
 use crate::{Counters, ShmNode, VerbKind};
+use rustls::ServerConfig;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) number: u16,
     pub(crate) node: Arc<ShmNode>,
     pub(crate) sessions: Sessions,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
     /// By thread.
     pub(crate) counters: Vec<Counters>,
     pub(crate) open: AtomicU64,
@@ -71,7 +73,8 @@ pub struct TcpStatistics {
 }
 
 impl TcpServer {
-    /// Serves memory node `number` on so many threads.
+    /// Serves memory node `number` on so many threads. With `tls`, nobody is served in
+    /// the clear.
     ///
     /// # Errors
     ///
@@ -81,6 +84,7 @@ impl TcpServer {
         number: u16,
         node: Arc<ShmNode>,
         threads: usize,
+        tls: Option<Arc<ServerConfig>>,
     ) -> io::Result<Self> {
         assert!(threads > 0, "somebody has to do it");
         listener.set_nonblocking(true)?;
@@ -89,6 +93,7 @@ impl TcpServer {
             number,
             node,
             sessions: Sessions::default(),
+            tls,
             counters: (0..threads).map(|_| Counters::default()).collect(),
             open: AtomicU64::new(0),
             refused: AtomicU64::new(0),

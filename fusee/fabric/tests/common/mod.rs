@@ -49,7 +49,7 @@ pub(crate) fn listen() -> TcpListener {
 /// A server for each node, which has admitted [`TOKEN`].
 pub(crate) fn servers(nodes: &[Arc<ShmNode>], threads: usize) -> Vec<TcpServer> {
     let server = |(number, node): (u16, &Arc<ShmNode>)| {
-        let server = TcpServer::start(listen(), number, node.clone(), threads).unwrap();
+        let server = TcpServer::start(listen(), number, node.clone(), threads, None).unwrap();
         server.admit(TOKEN);
         server
     };
@@ -57,7 +57,8 @@ pub(crate) fn servers(nodes: &[Arc<ShmNode>], threads: usize) -> Vec<TcpServer> 
 }
 
 pub(crate) fn peers(servers: &[TcpServer]) -> Vec<TcpPeer> {
-    servers.iter().map(|server| TcpPeer { address: server.address(), token: TOKEN }).collect()
+    let peer = |server: &TcpServer| TcpPeer { address: server.address(), token: TOKEN, tls: None };
+    servers.iter().map(peer).collect()
 }
 
 pub(crate) async fn tcp(servers: &[TcpServer]) -> TcpFabric {
