@@ -117,6 +117,11 @@ pub trait Keyspace {
         0
     }
 
+    /// How many keys whose time had come this worker has removed.
+    fn expired_keys(&self) -> u64 {
+        0
+    }
+
     /// How much memory there is and how much of it is taken, as far as known.
     fn usage(&self) -> Usage {
         Usage::default()

@@ -27,6 +27,7 @@ mod overlay;
 mod packed;
 pub mod phase;
 mod pool;
+mod rates;
 pub mod remote;
 pub mod renewed;
 pub mod reply;

@@ -28,6 +28,7 @@ pub struct Renewed<M> {
     /// What earlier stores had counted when they were replaced.
     round_trips_before: Cell<u64>,
     conflict_wait_us_before: Cell<u64>,
+    expired_keys_before: Cell<u64>,
 }
 
 /// Between two looks whether a pool that is gone is still gone.
@@ -50,6 +51,7 @@ impl<M: AsyncFn(&Joined) -> Result<RemoteFabric, String>> Renewed<M> {
             gone: Cell::new(false),
             round_trips_before: Cell::new(0),
             conflict_wait_us_before: Cell::new(0),
+            expired_keys_before: Cell::new(0),
         })
     }
 
@@ -59,6 +61,7 @@ impl<M: AsyncFn(&Joined) -> Result<RemoteFabric, String>> Renewed<M> {
             Ok(store) => {
                 self.round_trips_before.set(self.round_trips());
                 self.conflict_wait_us_before.set(self.conflict_wait_us());
+                self.expired_keys_before.set(self.expired_keys());
                 self.store.replace(Rc::new(store));
                 self.stay.set(stay);
                 tracing::info!("a worker is in the pool again");
@@ -187,6 +190,10 @@ impl<M: AsyncFn(&Joined) -> Result<RemoteFabric, String>> Keyspace for Renewed<M
 
     fn conflict_wait_us(&self) -> u64 {
         self.conflict_wait_us_before.get() + self.store.borrow().conflict_wait_us()
+    }
+
+    fn expired_keys(&self) -> u64 {
+        self.expired_keys_before.get() + self.store.borrow().expired_keys()
     }
 
     fn usage(&self) -> Usage {

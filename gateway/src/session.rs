@@ -422,6 +422,7 @@ impl Session {
             }
         }
         stats.batches.add(1);
+        stats.requests.add(self.next as u64);
         if reply.errors != [0; crate::reply::ErrorKind::COUNT] {
             for (counter, errors) in stats.errors.iter().zip(reply.errors) {
                 counter.add(u64::from(errors));

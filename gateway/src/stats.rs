@@ -89,6 +89,12 @@ pub struct WorkerStats {
     pub beat_ms: Counter,
     /// Batches of requests.
     pub batches: Counter,
+    /// Requests.
+    pub requests: Counter,
+    /// Requests, bytes read and bytes written in a second, as of the last sweep.
+    pub rates: [Counter; 3],
+    /// Keys that ended while this worker looked at them, as of the last sweep.
+    pub expired: Counter,
     /// Keys that a read found.
     pub hits: Counter,
     /// Keys that a read did not find.
@@ -121,6 +127,9 @@ impl Default for WorkerStats {
             output_stalls: Counter::default(),
             beat_ms: Counter::default(),
             batches: Counter::default(),
+            requests: Counter::default(),
+            rates: Default::default(),
+            expired: Counter::default(),
             hits: Counter::default(),
             misses: Counter::default(),
             slow: Default::default(),

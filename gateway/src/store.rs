@@ -402,6 +402,10 @@ impl<F: Fabric> Keyspace for PoolStore<F> {
         self.store.stats().conflict_wait_us.get()
     }
 
+    fn expired_keys(&self) -> u64 {
+        self.store.stats().expired.get()
+    }
+
     fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         for node in (self.told.pool.nodes)() {

@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 use crate::connection::{self, End, Link};
 use crate::keyspace::Keyspace;
 use crate::pool::BufferPool;
+use crate::rates::Rates;
 use crate::session::Place;
 use crate::shared::{Shared, unix_ms};
 use crate::socket::Outbox;
@@ -171,11 +172,18 @@ impl<K: Keyspace + 'static> Worker<K> {
     async fn sweep(self: Rc<Self>) {
         let mut ticks = tokio::time::interval(SWEEP);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut rates = Rates::default();
         loop {
             ticks.tick().await;
             let now_ms = unix_ms();
             self.coarse_ms.set(now_ms);
-            self.place.stats.beat_ms.set(now_ms);
+            let stats = &self.place.stats;
+            stats.beat_ms.set(now_ms);
+            let done = [stats.requests.get(), stats.bytes_in.get(), stats.bytes_out.get()];
+            for (rate, now) in stats.rates.iter().zip(rates.look(now_ms, done)) {
+                rate.set(now);
+            }
+            stats.expired.set(self.keyspace.expired_keys());
             let limit = self.place.shared.settings.max_memory();
             if limit > 0 || self.place.is_full.get() {
                 let usage = self.keyspace.usage();

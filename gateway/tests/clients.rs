@@ -19,6 +19,33 @@ fn next(client: &mut Client) -> String {
 }
 
 #[test]
+fn info_tells_what_has_ended_and_how_much_is_done_at_present() {
+    let gateway = Gateway::over_the_store(&Config { workers: 2, ..config() });
+    let mut client = gateway.client();
+    let number = |info: &str, field: &str| -> f64 {
+        let value = info.split(&format!("{field}:")).nth(1).expect("the field is there");
+        value.split("\\r").next().expect("a line").parse().expect("a number")
+    };
+    assert_eq!(number(&client.ask("INFO stats"), "expired_keys"), 0.0);
+    for key in 0..10 {
+        assert_eq!(client.ask(&format!("SET {key} v PX 1")), "+OK\\r\\n");
+    }
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let info = client.ask("INFO stats");
+        let busy = number(&info, "instantaneous_ops_per_sec") > 1.0
+            && number(&info, "instantaneous_input_kbps") > 0.0
+            && number(&info, "instantaneous_output_kbps") > 1.0;
+        if number(&info, "expired_keys") == 10.0 && busy {
+            break;
+        }
+        assert!(Instant::now() < until, "{info}");
+    }
+    client.ask("CONFIG RESETSTAT");
+    assert_eq!(number(&client.ask("INFO stats"), "expired_keys"), 0.0);
+}
+
+#[test]
 fn messages_reach_all_who_listen_on_whatever_worker() {
     let gateway = gateway();
     let mut listeners: Vec<Client> = (0..12).map(|_| gateway.client()).collect();

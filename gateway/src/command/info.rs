@@ -30,6 +30,9 @@ pub(crate) struct Totals {
     bytes_out: u64,
     hits: u64,
     misses: u64,
+    expired: u64,
+    /// Requests, bytes read and bytes written in a second: not counts.
+    rates: [u64; 3],
 }
 
 impl Totals {
@@ -59,6 +62,8 @@ impl Totals {
             bytes_out: sum(&|one| one.bytes_out.get()),
             hits: sum(&|one| one.hits.get()),
             misses: sum(&|one| one.misses.get()),
+            expired: sum(&|one| one.expired.get()),
+            rates: std::array::from_fn(|rate| sum(&|one| one.rates[rate].get())),
         }
     }
 
@@ -93,6 +98,7 @@ impl Totals {
         self.bytes_out = self.bytes_out.saturating_sub(then.bytes_out);
         self.hits = self.hits.saturating_sub(then.hits);
         self.misses = self.misses.saturating_sub(then.misses);
+        self.expired = self.expired.saturating_sub(then.expired);
         self
     }
 }
@@ -281,21 +287,23 @@ fn stats(place: &Place, totals: &Totals, text: &mut String) {
     let calls: u64 = totals.commands.iter().map(|[calls, ..]| calls).sum();
     let errors: u64 = totals.errors.iter().sum();
     let channels = &place.shared.channels;
+    let [requests, bytes_in, bytes_out] = totals.rates;
+    let kib = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
     fields(
         text,
         &[
             ("total_connections_received", &totals.connections.to_string()),
             ("total_commands_processed", &calls.to_string()),
-            ("instantaneous_ops_per_sec", "0"),
+            ("instantaneous_ops_per_sec", &requests.to_string()),
             ("total_net_input_bytes", &totals.bytes_in.to_string()),
             ("total_net_output_bytes", &totals.bytes_out.to_string()),
-            ("instantaneous_input_kbps", "0.00"),
-            ("instantaneous_output_kbps", "0.00"),
+            ("instantaneous_input_kbps", &kib(bytes_in)),
+            ("instantaneous_output_kbps", &kib(bytes_out)),
             ("rejected_connections", &totals.rejected.to_string()),
             ("sync_full", "0"),
             ("sync_partial_ok", "0"),
             ("sync_partial_err", "0"),
-            ("expired_keys", "0"),
+            ("expired_keys", &totals.expired.to_string()),
             ("evicted_keys", "0"),
             ("evicted_clients", "0"),
             ("keyspace_hits", &totals.hits.to_string()),
@@ -307,8 +315,6 @@ fn stats(place: &Place, totals: &Totals, text: &mut String) {
             ("total_forks", "0"),
             ("migrate_cached_sockets", "0"),
             ("total_error_replies", &errors.to_string()),
-            ("total_reads_processed", "0"),
-            ("total_writes_processed", "0"),
         ],
     );
 }
