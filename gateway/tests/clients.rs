@@ -19,6 +19,7 @@ fn next(client: &mut Client) -> String {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "bounds the test itself")]
 fn info_tells_what_has_ended_and_how_much_is_done_at_present() {
     let gateway = Gateway::over_the_store(&Config { workers: 2, ..config() });
     let mut client = gateway.client();
