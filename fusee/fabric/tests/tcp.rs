@@ -109,6 +109,28 @@ proptest! {
 }
 
 #[test]
+fn a_batch_is_counted_while_its_owner_is_polled() {
+    let nodes = nodes(2);
+    let servers = servers(&nodes, 1);
+    run(async {
+        let fabric = tcp(&servers).await;
+        let mut batch = fabric.batch();
+        batch.faa(at(0, 0), 1);
+        batch.faa(at(1, 0), 1);
+        let mut running = pin!(fabric.run(batch));
+        let mut seen = 0;
+        std::future::poll_fn(|context| {
+            assert_eq!(fabric.counters().batches(), 0, "counted while nobody polled");
+            let poll = running.as_mut().poll(context);
+            seen = fabric.counters().batches();
+            poll.map(drop)
+        })
+        .await;
+        assert_eq!(seen, 1);
+    });
+}
+
+#[test]
 fn a_batch_larger_than_a_frame_does_what_it_does_on_shared_memory() {
     let bytes = 48u64 << 20;
     let nodes = nodes_of(2, bytes);

@@ -46,6 +46,7 @@ struct State {
     out_of_range: u64,
     /// Has nobody an interest in it any more?
     abandoned: bool,
+    counted: bool,
     waker: Option<Waker>,
 }
 
@@ -68,7 +69,14 @@ impl Flight {
         nodes: usize,
         mut post: impl FnMut(Part),
     ) -> Landing {
-        let state = State { batch, left: 1, out_of_range: 0, abandoned: false, waker: None };
+        let state = State {
+            batch,
+            left: 1,
+            out_of_range: 0,
+            abandoned: false,
+            counted: false,
+            waker: None,
+        };
         let (hangar, launched) = (hangar.clone(), Instant::now());
         let flight = Rc::new(Self { hangar, launched, state: RefCell::new(state) });
         let mut seen = Vec::new();
@@ -132,17 +140,32 @@ impl Flight {
         state.out_of_range += 1;
     }
 
-    /// One part less is under way. The last one counts the batch as shared memory
-    /// does: what was done.
+    /// One part less is under way.
     fn settle(&self) {
         let mut state = self.state.borrow_mut();
         state.left -= 1;
         if state.left > 0 {
             return;
         }
-        let mut tally = Tally { out_of_range: state.out_of_range, ..Tally::default() };
+        if state.abandoned {
+            state.count(&self.hangar.counters);
+            self.hangar.spare.give(std::mem::take(&mut state.batch));
+        } else if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl State {
+    /// Counts a batch that is over as shared memory does: what was done, and while its owner
+    /// is polled, so that operations can tell which round trips were theirs.
+    fn count(&mut self, counters: &Counters) {
+        if std::mem::replace(&mut self.counted, true) {
+            return;
+        }
+        let mut tally = Tally { out_of_range: self.out_of_range, ..Tally::default() };
         let mut done = 0;
-        for posted in state.batch.posted().iter().filter(|posted| posted.is_done()) {
+        for posted in self.batch.posted().iter().filter(|posted| posted.is_done()) {
             match posted.verb {
                 Verb::Read(span) => tally.bytes_read += span.bytes() as u64,
                 Verb::Write(span) => tally.bytes_written += span.bytes() as u64,
@@ -152,13 +175,8 @@ impl Flight {
             tally.verbs[posted.verb.kind() as usize] += 1;
             done += 1;
         }
-        tally.failed = (state.batch.len() as u64).saturating_sub(done + state.out_of_range);
-        tally.add_to(&self.hangar.counters);
-        if state.abandoned {
-            self.hangar.spare.give(std::mem::take(&mut state.batch));
-        } else if let Some(waker) = state.waker.take() {
-            waker.wake();
-        }
+        tally.failed = (self.batch.len() as u64).saturating_sub(done + self.out_of_range);
+        tally.add_to(counters);
     }
 }
 
@@ -255,6 +273,7 @@ impl Future for Landing {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Batch> {
         let mut state = self.0.state.borrow_mut();
         if state.left == 0 {
+            state.count(&self.0.hangar.counters);
             return Poll::Ready(std::mem::take(&mut state.batch));
         }
         match &mut state.waker {
@@ -267,6 +286,10 @@ impl Future for Landing {
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        self.0.state.borrow_mut().abandoned = true;
+        let mut state = self.0.state.borrow_mut();
+        state.abandoned = true;
+        if state.left == 0 {
+            state.count(&self.0.hangar.counters);
+        }
     }
 }
