@@ -24,6 +24,8 @@ pub struct Config {
     pub bind: Vec<IpAddr>,
     /// The port; 0 takes any.
     pub port: u16,
+    /// TLS for clients, on a port of its own.
+    pub tls: Option<TlsFiles>,
     /// Threads that serve clients.
     pub workers: usize,
     /// Bytes of the embedded memory nodes together.
@@ -73,6 +75,33 @@ pub enum LogFormat {
     Text,
     /// For programs, one object a line.
     Json,
+}
+
+/// What TLS for clients needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsFiles {
+    /// The port; 0 takes any.
+    pub port: u16,
+    /// The certificate that is shown, and what leads from it to an authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authority of clients' certificates.
+    pub authority: Option<PathBuf>,
+    /// Whether clients have to show one.
+    pub clients: ClientCertificates,
+}
+
+/// Whether clients have to show a certificate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientCertificates {
+    /// Each must.
+    Yes,
+    /// None is asked.
+    No,
+    /// Who shows one must show a right one.
+    Optional,
 }
 
 /// As Redis writes it.
@@ -143,6 +172,22 @@ struct Layer {
     /// Port for Redis clients; 0 takes any that is free [default: 6379]
     #[arg(long, env = "FUSEE_PORT")]
     port: Option<u16>,
+    /// Port for Redis clients that speak TLS; needs a certificate and its key [default: none]
+    #[arg(long, env = "FUSEE_TLS_PORT", value_name = "PORT")]
+    tls_port: Option<u16>,
+    /// Certificate for --tls-port in PEM, with those that lead to its authority
+    #[arg(long, env = "FUSEE_TLS_CERT_FILE", value_name = "FILE")]
+    tls_cert_file: Option<PathBuf>,
+    /// Private key of that certificate in PEM
+    #[arg(long, env = "FUSEE_TLS_KEY_FILE", value_name = "FILE")]
+    tls_key_file: Option<PathBuf>,
+    /// Authority in PEM that clients' certificates have to come from
+    #[arg(long, env = "FUSEE_TLS_CA_CERT_FILE", value_name = "FILE")]
+    tls_ca_cert_file: Option<PathBuf>,
+    /// Whether clients of --tls-port have to show a certificate [default: yes if
+    /// --tls-ca-cert-file is given]
+    #[arg(long, env = "FUSEE_TLS_AUTH_CLIENTS", value_enum, value_name = "YES|NO|OPTIONAL")]
+    tls_auth_clients: Option<ClientCertificates>,
     /// Threads that serve clients [default: one for each processor]
     #[arg(long, env = "FUSEE_WORKERS", value_name = "COUNT")]
     workers: Option<usize>,
@@ -215,6 +260,7 @@ impl Default for Config {
         Self {
             bind: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             port: 6379,
+            tls: None,
             workers: cores.min(WORKERS_MAX),
             memory_bytes: if system == 0 { 1 << 30 } else { (system / 4).max(NODE_BYTES_MIN) },
             replicas: 1,
@@ -256,15 +302,19 @@ impl Config {
             layer.memory.is_some() || layer.replicas.is_some() || layer.memory_nodes.is_some()
         };
         let mut sized = embedded(&flags.layer);
+        let mut tls = TlsFlags::default();
         if let Some(path) = flags.config {
             let text = std::fs::read_to_string(&path)
                 .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
             let layer: Layer = toml::from_str(&text)
                 .map_err(|source| ConfigError::Parse { path, source: Box::new(source) })?;
             sized |= embedded(&layer);
+            tls.lay(&layer);
             config.lay(layer);
         }
+        tls.lay(&flags.layer);
         config.lay(flags.layer);
+        config.tls = tls.files()?;
         if sized && config.pool.is_some() {
             return Err(ConfigError::Value(
                 "memory, replicas and memory-nodes are for embedded memory nodes: with --pool \
@@ -352,6 +402,49 @@ impl Config {
             return refuse("max-clients is 0: give at least 1".to_owned());
         }
         Ok(())
+    }
+}
+
+/// The flags about TLS, which make sense together.
+#[derive(Default)]
+struct TlsFlags {
+    port: Option<u16>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    authority: Option<PathBuf>,
+    clients: Option<ClientCertificates>,
+}
+
+impl TlsFlags {
+    /// Puts what a source gives over what there is.
+    fn lay(&mut self, layer: &Layer) {
+        fn put<T: Clone>(place: &mut Option<T>, value: &Option<T>) {
+            if value.is_some() {
+                place.clone_from(value);
+            }
+        }
+        put(&mut self.port, &layer.tls_port);
+        put(&mut self.certificate, &layer.tls_cert_file);
+        put(&mut self.key, &layer.tls_key_file);
+        put(&mut self.authority, &layer.tls_ca_cert_file);
+        put(&mut self.clients, &layer.tls_auth_clients);
+    }
+
+    fn files(self) -> Result<Option<TlsFiles>, ConfigError> {
+        let Self { port: Some(port), certificate, key, authority, clients } = self else {
+            return Ok(None);
+        };
+        let (Some(certificate), Some(key)) = (certificate, key) else {
+            return Err(ConfigError::Value(
+                "tls-port needs a certificate and its key: name their files by --tls-cert-file \
+                 and --tls-key-file"
+                    .to_owned(),
+            ));
+        };
+        let default =
+            if authority.is_some() { ClientCertificates::Yes } else { ClientCertificates::No };
+        let clients = clients.unwrap_or(default);
+        Ok(Some(TlsFiles { port, certificate, key, authority, clients }))
     }
 }
 

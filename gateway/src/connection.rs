@@ -61,10 +61,14 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(client: Arc<Client>, stream: TcpStream) -> Self {
+    pub(crate) fn new(
+        client: Arc<Client>,
+        stream: TcpStream,
+        tls: Option<rustls::ServerConnection>,
+    ) -> Self {
         Self {
             client,
-            socket: Rc::new(Socket::new(stream)),
+            socket: Rc::new(Socket::new(stream, tls)),
             end: Cell::new(None),
             drain_until: Cell::new(None),
             is_waiting: Cell::new(false),

@@ -42,6 +42,7 @@ mod socket;
 pub mod stats;
 pub mod store;
 pub mod testing;
+mod tls;
 mod worker;
 
 pub use server::{Server, StartError, start};

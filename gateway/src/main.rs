@@ -140,6 +140,9 @@ fn announce(server: &Server) {
     for address in server.addresses() {
         info!(%address, "ready for Redis clients");
     }
+    for address in server.tls_addresses() {
+        info!(%address, "ready for Redis clients that speak TLS");
+    }
     if let Some(address) = server.metrics_address() {
         info!(%address, "serving /metrics, /livez and /readyz");
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 use tokio::runtime::{Builder, LocalOptions};
@@ -18,7 +19,7 @@ use crate::keyspace::Keyspace;
 use crate::metrics::Beside;
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::worker::{Limits, Worker};
+use crate::worker::{Door, Limits, Worker};
 
 /// Connections that may wait to be accepted; the system's own limit applies too.
 const BACKLOG: i32 = 4096;
@@ -56,6 +57,9 @@ pub enum StartError {
     /// The file of users is not one.
     #[error("{0}")]
     Users(String),
+    /// There is no TLS by these files.
+    #[error("{0}")]
+    Tls(String),
     /// A thread could not be started.
     #[error("cannot start worker {worker}: {source}; ask for fewer by --workers")]
     Thread {
@@ -78,6 +82,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Server {
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
     metrics_address: Option<SocketAddr>,
     workers: Vec<JoinHandle<()>>,
     control: Option<JoinHandle<()>>,
@@ -101,7 +106,18 @@ where
     F: AsyncFn(usize) -> Result<K, String> + Send + Sync + 'static,
 {
     crate::metrics::recorded();
-    let (addresses, mut listeners) = listen(config)?;
+    let tls = match &config.tls {
+        Some(files) => {
+            Some((files.port, crate::tls::server_config(files).map_err(StartError::Tls)?))
+        }
+        None => None,
+    };
+    let mut doors: Vec<Vec<Door>> = (0..config.workers).map(|_| Vec::new()).collect();
+    let addresses = listen(config, config.port, None, &mut doors)?;
+    let tls_addresses = match tls {
+        Some((port, tls)) => listen(config, port, Some(tls), &mut doors)?,
+        None => Vec::new(),
+    };
     let metrics_listener = listen_for_metrics(config)?;
     let metrics_address = metrics_listener.as_ref().and_then(|one| one.local_addr().ok());
     let settings = Settings::new(config.max_clients, config.timeout_s);
@@ -109,6 +125,7 @@ where
     settings.tell("protected-mode", if config.protected_mode { "yes" } else { "no" }.to_owned());
     let port = addresses.first().map_or(config.port, SocketAddr::port);
     settings.tell("port", port.to_string());
+    settings.tell("tls-port", tls_addresses.first().map_or(0, SocketAddr::port).to_string());
     settings.tell("maxmemory", config.memory_bytes.to_string());
     let bind: Vec<String> = config.bind.iter().map(ToString::to_string).collect();
     settings.tell("bind", bind.join(" "));
@@ -120,6 +137,7 @@ where
     let (ended, control_ended) = watch::channel(false);
     let mut server = Server {
         addresses,
+        tls_addresses,
         metrics_address,
         workers: Vec::new(),
         control: None,
@@ -130,7 +148,7 @@ where
     let keyspace = Arc::new(keyspace);
     let (report, reports) = std::sync::mpsc::channel();
     for index in 0..config.workers {
-        let listeners = listeners.remove(0);
+        let doors = doors.remove(0);
         let (shared, keyspace, report) = (shared.clone(), keyspace.clone(), report.clone());
         let stopped = server.stop.subscribe();
         let limits = Limits {
@@ -158,7 +176,7 @@ where
             let worker = Worker::new(keyspace, shared, index, limits);
             let _ = report.send(Ok(()));
             drop(report);
-            if let Err(error) = runtime.block_on(worker.run(listeners, stopped, drain)) {
+            if let Err(error) = runtime.block_on(worker.run(doors, stopped, drain)) {
                 tracing::error!(worker = index, %error, "a worker ended");
             }
         };
@@ -210,6 +228,11 @@ impl Server {
         &self.addresses
     }
 
+    /// Where it listens for TLS.
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
+    }
+
     /// Where /metrics is.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_address
@@ -257,25 +280,29 @@ impl Server {
 }
 
 /// Binds every address once for each worker; the system spreads connections.
-fn listen(config: &Config) -> Result<(Vec<SocketAddr>, Vec<Vec<TcpListener>>), StartError> {
+fn listen(
+    config: &Config,
+    port: u16,
+    tls: Option<Arc<ServerConfig>>,
+    doors: &mut [Vec<Door>],
+) -> Result<Vec<SocketAddr>, StartError> {
     let mut addresses = Vec::new();
-    let mut listeners: Vec<Vec<TcpListener>> = (0..config.workers).map(|_| Vec::new()).collect();
     for ip in &config.bind {
-        let mut address = SocketAddr::new(*ip, config.port);
+        let mut address = SocketAddr::new(*ip, port);
         // With SO_REUSEPORT the system would let two servers share the port and
         // split the clients between them; so ask without it first.
-        if config.port != 0 {
+        if port != 0 {
             bind(address, false)?;
         }
-        for listeners in &mut listeners {
+        for doors in &mut *doors {
             let listener = bind(address, true)?;
             address =
                 listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
-            listeners.push(listener);
+            doors.push(Door { listener, tls: tls.clone() });
         }
         addresses.push(address);
     }
-    Ok((addresses, listeners))
+    Ok(addresses)
 }
 
 fn listen_for_metrics(config: &Config) -> Result<Option<TcpListener>, StartError> {

@@ -11,17 +11,22 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
+use rustls::ServerConnection;
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+mod tls;
+
 use crate::pool::BufferPool;
 use crate::stats::WorkerStats;
+use tls::Tls;
 
 /// One client's socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: RefCell<TcpStream>,
+    tls: Option<RefCell<Tls>>,
     output: RefCell<Output>,
     /// Whether it waits in the worker's [`Outbox`].
     is_queued: Cell<bool>,
@@ -37,9 +42,10 @@ struct Output {
 }
 
 impl Socket {
-    pub(crate) fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: TcpStream, tls: Option<ServerConnection>) -> Self {
         Self {
             stream: RefCell::new(stream),
+            tls: tls.map(|connection| RefCell::new(Tls::new(connection))),
             output: RefCell::default(),
             is_queued: Cell::new(false),
             waker: RefCell::default(),
@@ -82,10 +88,11 @@ impl Socket {
         self.is_queued.get()
     }
 
-    /// Bytes that wait to be sent.
+    /// Bytes that wait to be sent; what TLS still holds counts as one.
     pub(crate) fn pending(&self) -> usize {
         let output = self.output.borrow();
-        output.bytes.len() - output.sent
+        let is_held = self.tls.as_ref().is_some_and(|tls| tls.borrow().wants_write());
+        output.bytes.len() - output.sent + usize::from(is_held)
     }
 
     /// Sends as much as the socket takes.
@@ -93,6 +100,12 @@ impl Socket {
         let mut output = self.output.borrow_mut();
         let Output { bytes, sent } = &mut *output;
         let stream = self.stream.borrow();
+        if let Some(tls) = &self.tls {
+            let taken = tls.borrow_mut().write(&stream, &bytes[*sent..])?;
+            *sent += taken;
+            stats.bytes_out.add(taken as u64);
+            return Self::sent(bytes, sent, buffers);
+        }
         while *sent < bytes.len() {
             match stream.try_write(&bytes[*sent..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -105,6 +118,11 @@ impl Socket {
                 Err(error) => return Err(error),
             }
         }
+        Self::sent(bytes, sent, buffers)
+    }
+
+    /// Lets go of what has been sent.
+    fn sent(bytes: &mut Vec<u8>, sent: &mut usize, buffers: &BufferPool) -> io::Result<()> {
         if *sent == bytes.len() {
             *sent = 0;
             buffers.give(std::mem::take(bytes));
@@ -123,6 +141,9 @@ impl Socket {
 
     /// Tells the client that nothing more will be sent.
     pub(crate) fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(tls) = &self.tls {
+            tls.borrow_mut().close(&self.stream.borrow())?;
+        }
         pin!(&mut *self.stream.borrow_mut()).poll_shutdown(context)
     }
 
@@ -134,10 +155,41 @@ impl Socket {
         input: &mut Vec<u8>,
         make_room: impl FnOnce(&mut Vec<u8>),
     ) -> Poll<io::Result<usize>> {
+        if let Some(tls) = &self.tls {
+            return self.poll_read_tls(&mut tls.borrow_mut(), context, input, make_room);
+        }
         let mut stream = self.stream.borrow_mut();
         ready!(stream.poll_read_ready(context))?;
         make_room(input);
         pin!(stream.read_buf(input)).poll(context)
+    }
+
+    /// The same through TLS, which may hold input that the socket no longer has.
+    fn poll_read_tls(
+        &self,
+        tls: &mut Tls,
+        context: &mut Context<'_>,
+        input: &mut Vec<u8>,
+        make_room: impl FnOnce(&mut Vec<u8>),
+    ) -> Poll<io::Result<usize>> {
+        let stream = self.stream.borrow();
+        let mut make_room = Some(make_room);
+        loop {
+            if tls.wants_write() {
+                // To be woken once it can be sent; whoever waits sends it.
+                let _ = stream.poll_write_ready(context)?;
+            }
+            if !tls.is_closed() {
+                ready!(stream.poll_read_ready(context))?;
+            }
+            if let Some(make_room) = make_room.take() {
+                make_room(input);
+            }
+            match tls.read(&stream, input) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
     }
 }
 

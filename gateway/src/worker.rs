@@ -7,6 +7,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::{ServerConfig, ServerConnection};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -33,6 +34,21 @@ const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because pr
     requirepass, or turn protected mode off by --protected-mode no or CONFIG SET protected-mode \
     no from this machine.\r\n";
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// Where clients come in.
+pub(crate) struct Door {
+    pub(crate) listener: std::net::TcpListener,
+    /// What clients of this door are shown, if it is one of TLS.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+}
+
+/// Tells a client that is sent away why. Who speaks TLS would not understand.
+fn say(stream: &TcpStream, why: &[u8], tls: Option<&Arc<ServerConfig>>) {
+    if tls.is_none() {
+        // The socket's buffer is empty, so this fits or the client is gone.
+        let _ = stream.try_write(why);
+    }
+}
 
 /// What the tasks of one worker share.
 pub(crate) struct Worker<K> {
@@ -78,7 +94,7 @@ impl<K: Keyspace + 'static> Worker<K> {
     /// `drain` is over.
     pub(crate) async fn run(
         self: Rc<Self>,
-        listeners: Vec<std::net::TcpListener>,
+        doors: Vec<Door>,
         mut stop: watch::Receiver<bool>,
         drain: Duration,
     ) -> std::io::Result<()> {
@@ -90,9 +106,9 @@ impl<K: Keyspace + 'static> Worker<K> {
             tokio::task::spawn_local(self.clone().maintain()),
             tokio::task::spawn_local(self.clone().sweep()),
         ];
-        for listener in listeners {
+        for Door { listener, tls } in doors {
             let listener = TcpListener::from_std(listener)?;
-            tasks.push(tokio::task::spawn_local(self.clone().accept(listener)));
+            tasks.push(tokio::task::spawn_local(self.clone().accept(listener, tls)));
         }
         // The sender lives as long as the server; when it is gone, so are we.
         let _ = stop.wait_for(|stop| *stop).await;
@@ -120,10 +136,10 @@ impl<K: Keyspace + 'static> Worker<K> {
         Ok(())
     }
 
-    async fn accept(self: Rc<Self>, listener: TcpListener) {
+    async fn accept(self: Rc<Self>, listener: TcpListener, tls: Option<Arc<ServerConfig>>) {
         loop {
             match listener.accept().await {
-                Ok((stream, address)) => self.admit(stream, address),
+                Ok((stream, address)) => self.admit(stream, address, tls.as_ref()),
                 Err(error) => {
                     metrics::counter!("gateway_accept_errors_total").increment(1);
                     warn!(%error, "a connection was not accepted; raise the limit of open files if this repeats");
@@ -133,7 +149,12 @@ impl<K: Keyspace + 'static> Worker<K> {
         }
     }
 
-    fn admit(self: &Rc<Self>, stream: TcpStream, address: std::net::SocketAddr) {
+    fn admit(
+        self: &Rc<Self>,
+        stream: TcpStream,
+        address: std::net::SocketAddr,
+        tls: Option<&Arc<ServerConfig>>,
+    ) {
         let shared = &self.place.shared;
         let stats = &self.place.stats;
         // Without this, a reply waits for the client's delayed acknowledgement.
@@ -144,19 +165,26 @@ impl<K: Keyspace + 'static> Worker<K> {
         let Ok(local) = stream.local_addr() else { return };
         if shared.is_protected() && !address.ip().to_canonical().is_loopback() {
             stats.connections_rejected.add(1);
-            let _ = stream.try_write(PROTECTED);
+            say(&stream, PROTECTED, tls);
             return;
         }
         let limit = shared.settings.max_clients();
         let Some(client) = shared.clients.connect(address, local, unix_ms(), limit) else {
             stats.connections_rejected.add(1);
-            // The socket's buffer is empty, so this fits or the client is gone.
-            let _ = stream.try_write(TOO_MANY);
+            say(&stream, TOO_MANY, tls);
             return;
         };
         stats.connections.add(1);
         let id = client.id;
-        let link = Rc::new(Link::new(client, stream));
+        let tls = match tls.map(|config| ServerConnection::new(config.clone())).transpose() {
+            Ok(tls) => tls,
+            Err(error) => {
+                warn!(%error, "no TLS for a connection: look at its certificate");
+                shared.clients.disconnect(id);
+                return;
+            }
+        };
+        let link = Rc::new(Link::new(client, stream, tls));
         self.links.borrow_mut().insert(id, link.clone());
         tokio::task::spawn_local(connection::serve(self.clone(), link));
     }
