@@ -26,6 +26,7 @@ pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod connection;
 pub(crate) mod docs;
+pub(crate) mod dump;
 pub mod eval;
 pub(crate) mod expire;
 pub(crate) mod float;
@@ -82,6 +83,7 @@ pub enum Run {
 #[expect(missing_docs, reason = "each is the command of its name")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Read {
+    Dump,
     Get,
     GetRange,
     Strlen,
@@ -136,6 +138,7 @@ pub enum Write {
     HDel,
     HIncrBy,
     HIncrByFloat,
+    Restore,
 }
 
 /// Commands that look at keys they do not name.
@@ -428,6 +431,7 @@ async fn write_alone<K: Keyspace>(write: Write, call: &mut Call<'_, K>) {
         Write::HDel => hash::del(call).await,
         Write::HIncrBy => hash::incrby(call).await,
         Write::HIncrByFloat => hash::incrbyfloat(call).await,
+        Write::Restore => dump::restore(call).await,
     }
 }
 

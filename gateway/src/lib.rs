@@ -28,6 +28,7 @@ mod packed;
 pub mod phase;
 mod pool;
 mod rates;
+mod rdb;
 pub mod remote;
 pub mod renewed;
 pub mod reply;

@@ -236,7 +236,8 @@ pub(crate) fn categories(command: &Command) -> impl Iterator<Item = &'static str
     }
     let keyspace = command.group == Group::Generic
         || ["dbsize", "flushall", "flushdb"].contains(&command.name);
-    let dangerous = has("admin") || ["keys", "flushall", "flushdb", "info"].contains(&command.name);
+    let dangerous =
+        has("admin") || ["keys", "flushall", "flushdb", "info", "restore"].contains(&command.name);
     let connection = command.group == Group::Connection || command.name.starts_with("command");
     [
         (keyspace, "@keyspace"),

@@ -4,7 +4,7 @@
 use fusee::{Entry, Error, Key, Kind};
 
 use super::table::Command;
-use super::{NOT_INTEGER, Read, bits, hash, integer, object, refuse, wrong_type};
+use super::{NOT_INTEGER, Read, bits, dump, hash, integer, object, refuse, wrong_type};
 use crate::reply::Reply;
 use crate::request::{Arguments, BULK_BYTES_MAX, Frame, Requests};
 
@@ -210,6 +210,7 @@ impl<'a> Answers<'a> {
                     None => wrong_type(reply),
                 },
             },
+            Read::Dump => dump::dump(entry, reply),
             Read::Object(read) => object::answer(read, arguments, entry, reply),
             _ => unreachable!("it is answered where it is taken"),
         }
