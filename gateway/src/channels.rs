@@ -1,8 +1,7 @@
 //! Who listens to which channel, for all workers of this process.
 //!
-//! [`Channels::publish`] is the whole of PUBLISH: it hands a message to every
-//! subscriber here. Once gateways tell each other, what comes from another one
-//! goes to its subscribers by the same way.
+//! [`Channels::publish`] hands a message to every subscriber here, also what was
+//! published at another gateway; [`crate::mesh`] takes it to those.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

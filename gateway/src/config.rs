@@ -1,6 +1,6 @@
 //! Configuration: flags, then environment, then a file, then defaults.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
@@ -36,6 +36,8 @@ pub struct Config {
     pub memory_nodes: u16,
     /// The file of the pool to join; without it, memory nodes are embedded.
     pub pool: Option<PathBuf>,
+    /// Where other gateways of the pool bring their messages; port 0 takes any.
+    pub peer_address: SocketAddr,
     /// May the pool's control plane be without TLS where others could hear it?
     pub insecure: bool,
     /// Keys whose place each worker remembers.
@@ -195,6 +197,11 @@ struct Layer {
     /// own (see mnd --help) [default: memory nodes within this process]
     #[arg(long, env = "FUSEE_POOL", value_name = "FILE")]
     pool: Option<PathBuf>,
+    /// Address where other gateways of the pool bring what is published there; one that
+    /// other machines reach needs --insecure, as messages are not encrypted [default:
+    /// 127.0.0.1]
+    #[arg(long, env = "FUSEE_PEER_ADDRESS", value_name = "ADDRESS")]
+    peer_address: Option<IpAddr>,
     /// Speak to the pool's memory nodes without TLS even where others could hear it
     #[arg(
         long, env = "FUSEE_INSECURE", value_name = "BOOL", num_args = 0..=1,
@@ -266,6 +273,7 @@ impl Default for Config {
             replicas: 1,
             memory_nodes: 1,
             pool: None,
+            peer_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             insecure: false,
             index_cache: 1 << 22,
             max_clients: 10_000,
@@ -351,6 +359,9 @@ impl Config {
         put(&mut self.replicas, layer.replicas);
         put(&mut self.memory_nodes, layer.memory_nodes);
         put(&mut self.pool, layer.pool.map(Some));
+        if let Some(address) = layer.peer_address {
+            self.peer_address.set_ip(address);
+        }
         put(&mut self.insecure, layer.insecure);
         put(&mut self.index_cache, layer.index_cache);
         put(&mut self.max_clients, layer.max_clients);
@@ -397,6 +408,20 @@ impl Config {
                 Size(self.memory_bytes),
                 Size(least)
             ));
+        }
+        let peer_ip = self.peer_address.ip();
+        if !peer_ip.is_loopback() && !self.insecure {
+            return refuse(format!(
+                "peer-address {peer_ip} is reached from other machines, and messages between \
+                 gateways are not encrypted: say --insecure if nobody else is on that network"
+            ));
+        }
+        if peer_ip.is_unspecified() {
+            return refuse(
+                "peer-address is told to other gateways: name an address of this machine by which \
+                 they reach it"
+                    .to_owned(),
+            );
         }
         if self.max_clients == 0 {
             return refuse("max-clients is 0: give at least 1".to_owned());

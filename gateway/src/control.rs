@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::mesh::{self, Others};
 use crate::metrics::{self, Beside, Source};
 use crate::shared::{Shared, unix_ms};
 use fusee_control::http::{Page, serve};
@@ -20,12 +21,22 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// Serves until `ended`.
 pub(crate) async fn run(
     listener: Option<TcpListener>,
+    others: Option<Others>,
     shared: Arc<Shared>,
     beside: Beside,
     stopping: watch::Receiver<bool>,
     mut ended: watch::Receiver<bool>,
 ) {
     let Beside { sources, trouble } = beside;
+    let meshed = async {
+        if let Some(others) = others
+            && let Err(error) = mesh::run(others, shared.clone()).await
+        {
+            tracing::error!(%error, "messages are not exchanged with other gateways");
+        }
+        std::future::pending::<()>().await;
+    };
+    let shared = shared.clone();
     let page = move |path: &str| match path {
         "/metrics" => Some(metrics_page(&shared, &sources)),
         "/livez" => Some(live(&shared)),
@@ -55,6 +66,7 @@ pub(crate) async fn run(
     tokio::select! {
         () = serving => {}
         () = upkeep => {}
+        () = meshed => {}
         _ = ended.wait_for(|ended| *ended) => {}
     }
 }

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use fusee::StoreConfig;
 use fusee_control::{
-    Address, Attachment, ControlError, GatewayId, MemoryRoute, NodeClient, PoolFile, Tls, Token,
+    Address, Attachment, ControlError, GatewayId, GatewayPeer, MemoryRoute, NodeClient, PoolFile,
+    Tls, Token,
 };
 use fusee_fabric::tcp::{TcpFabric, TcpPeer, TlsPeer};
 use fusee_fabric::{ControlPlane, Fabric, ShmFabric, ShmNode, receive_memory};
@@ -23,6 +24,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::mesh::Directory;
 use crate::metrics::{Beside, Family, Kind};
 use crate::remote::RemoteFabric;
 use crate::store::{Pool, PoolStore};
@@ -162,6 +164,27 @@ impl Joined {
     pub async fn store<F: Fabric>(&self, fabric: F) -> Result<PoolStore<F>, String> {
         check_memory(&fabric, &self.geometry().params).await?;
         self.pool.store(fabric).await
+    }
+
+    /// How gateways of the pool find each other: each memory node knows those that
+    /// have a session there, so that any of them will do.
+    pub fn directory(&self) -> Directory {
+        let stay = self.stay.clone();
+        Box::new(move |address, secret| {
+            let controls = stay.borrow().controls.clone();
+            Box::pin(async move {
+                let mut found: Vec<GatewayPeer> = Vec::new();
+                for control in controls {
+                    // One that is down is told of elsewhere.
+                    for peer in control.meet(&address, secret).await.unwrap_or_default() {
+                        if found.iter().all(|known| known.gateway != peer.gateway) {
+                            found.push(peer);
+                        }
+                    }
+                }
+                found
+            })
+        })
     }
 
     fn controls(&self) -> Vec<Arc<dyn ControlPlane>> {

@@ -22,6 +22,7 @@ mod inbox;
 pub mod joined;
 pub mod keyspace;
 pub mod logging;
+pub mod mesh;
 pub mod metrics;
 mod overlay;
 mod packed;
@@ -46,4 +47,4 @@ pub mod testing;
 mod tls;
 mod worker;
 
-pub use server::{Server, StartError, start};
+pub use server::{Server, StartError, start, start_among};

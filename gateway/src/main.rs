@@ -55,13 +55,18 @@ async fn start(config: &mut Config) -> Result<Server, String> {
         let store = StoreConfig { index_cache_entries: config.index_cache };
         let joined = Joined::join(file, tls, store).await?;
         let beside = joined.beside();
+        let directory = Some(joined.directory());
         match joined.routes() {
-            Routes::Shm(nodes) => gateway::start(config, beside, async move |_worker| {
-                joined.store(joined.mapped(&nodes)).await
-            }),
-            Routes::Tcp(_) => gateway::start(config, beside, async move |_worker| {
-                Renewed::join(joined.clone(), Joined::over_tcp).await
-            }),
+            Routes::Shm(nodes) => {
+                gateway::start_among(config, beside, directory, async move |_worker| {
+                    joined.store(joined.mapped(&nodes)).await
+                })
+            }
+            Routes::Tcp(_) => {
+                gateway::start_among(config, beside, directory, async move |_worker| {
+                    Renewed::join(joined.clone(), Joined::over_tcp).await
+                })
+            }
         }
     } else {
         let embedded = Embedded::create(config).map_err(|error| error.to_string())?;

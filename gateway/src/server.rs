@@ -16,6 +16,7 @@ use crate::acl::Acl;
 use crate::config::Config;
 use crate::control;
 use crate::keyspace::Keyspace;
+use crate::mesh::{Directory, Others};
 use crate::metrics::Beside;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -105,6 +106,24 @@ where
     K: Keyspace + 'static,
     F: AsyncFn(usize) -> Result<K, String> + Send + Sync + 'static,
 {
+    start_among(config, beside, None, keyspace)
+}
+
+/// As [`start`], among other gateways that `directory` tells of: what is published at
+/// one reaches who listens at another.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_among<K, F>(
+    config: &Config,
+    beside: impl Into<Beside>,
+    directory: Option<Directory>,
+    keyspace: F,
+) -> Result<Server, StartError>
+where
+    K: Keyspace + 'static,
+    F: AsyncFn(usize) -> Result<K, String> + Send + Sync + 'static,
+{
     crate::metrics::recorded();
     let tls = match &config.tls {
         Some(files) => {
@@ -119,6 +138,10 @@ where
         None => Vec::new(),
     };
     let metrics_listener = listen_for_metrics(config)?;
+    let others = match directory {
+        Some(directory) => Some(Others { listener: bind(config.peer_address, false)?, directory }),
+        None => None,
+    };
     let metrics_address = metrics_listener.as_ref().and_then(|one| one.local_addr().ok());
     let settings = Settings::new(config.max_clients, config.timeout_s);
     settings.tell("requirepass", config.require_pass.clone());
@@ -203,6 +226,7 @@ where
         match runtime {
             Ok(runtime) => runtime.block_on(control::run(
                 metrics_listener,
+                others,
                 shared,
                 beside,
                 stopping,

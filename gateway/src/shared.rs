@@ -8,6 +8,7 @@ use crate::acl::Acl;
 use crate::channels::Channels;
 use crate::client::{Client, Clients};
 use crate::inbox::Message;
+use crate::mesh::Mesh;
 use crate::script::{Functions, Scripts};
 use crate::settings::Settings;
 use crate::slow::Slow;
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) acl: Acl,
     pub(crate) clients: Clients,
     pub(crate) channels: Channels,
+    /// The other gateways of the pool.
+    pub(crate) mesh: Mesh,
     pub(crate) slow: Slow,
     pub(crate) scripts: Scripts,
     /// The libraries of the pool, as they were seen last.
@@ -77,6 +80,7 @@ impl Shared {
             acl,
             clients: Clients::default(),
             channels: Channels::default(),
+            mesh: Mesh::default(),
             slow: Slow::default(),
             scripts: Scripts::default(),
             functions: RwLock::default(),

@@ -88,6 +88,45 @@ fn increments_by_all_gateways_add_up_and_none_is_given_twice() {
 }
 
 #[test]
+fn messages_reach_listeners_of_other_gateways_also_after_one_was_killed() {
+    for fabric in FABRICS {
+        let pool = pool(fabric, 1);
+        let (first, mut second) = (gateway(&pool), gateway(&pool));
+        arrives(&first, &second);
+        arrives(&second, &first);
+        second.kill();
+        let third = gateway(&pool);
+        arrives(&first, &third);
+        arrives(&third, &first);
+    }
+}
+
+/// Publishes at one gateway until who listens at another has it: gateways meet twice
+/// a second.
+fn arrives(from: &Server, to: &Server) {
+    let mut listener = Client::connect(to);
+    assert!(matches!(listener.command(&["SUBSCRIBE", "news"]), Reply::Array(_)));
+    let patience = Some(Duration::from_secs(20));
+    listener.stream().set_read_timeout(patience).unwrap();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut publisher = Client::connect(from);
+            // Until the other end is dropped.
+            while stopped.recv_timeout(Duration::from_millis(20))
+                == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+            {
+                assert_eq!(publisher.command(&["PUBLISH", "news", "hello"]), Reply::Integer(0));
+            }
+        });
+        let message = listener.receive();
+        drop(stop);
+        let words = ["message", "news", "hello"].map(Reply::bulk).into();
+        assert_eq!(message.unwrap(), Reply::Array(words));
+    });
+}
+
+#[test]
 fn histories_with_a_gateway_killed_amid_them_are_linearizable() {
     for fabric in FABRICS {
         for replicas in [1, 2] {

@@ -3,7 +3,7 @@
 use crate::proto::memory_node_client::MemoryNodeClient;
 use crate::{
     Address, Admission, Attach, ControlError, Denied, Description, Expulsion, GatewayId,
-    Introduction, Membership, PoolFile, Replication, Tls, Token, convert, proto,
+    GatewayPeer, Introduction, Membership, PoolFile, Replication, Tls, Token, convert, proto,
 };
 use fusee_fabric::{ControlFuture, ControlPlane, NodeDown};
 use fusee_layout::message::{Request, Response, Statistics};
@@ -185,6 +185,27 @@ impl NodeClient {
         let request = proto::StatisticsRequest { token: self.token.bytes().to_vec() };
         let mut client = self.way.client.clone();
         self.way.ask(CALL_TIME_MAX, client.statistics(request)).await.map(Into::into)
+    }
+
+    /// Tells where other gateways reach this one, and learns where they are.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer, or the session has ended.
+    pub async fn meet(
+        &self,
+        address: &str,
+        secret: Token,
+    ) -> Result<Vec<GatewayPeer>, ControlError> {
+        let request = proto::MeetRequest {
+            token: self.token.bytes().to_vec(),
+            address: address.to_owned(),
+            secret: secret.bytes().to_vec(),
+        };
+        let mut client = self.way.client.clone();
+        let met = self.way.ask(CALL_TIME_MAX, client.meet(request)).await?;
+        let others: Result<Vec<_>, _> = met.others.into_iter().map(convert::peer).collect();
+        others.map_err(|denied| self.way.nonsense(&denied))
     }
 
     /// Asks for what verbs cannot do.

@@ -2,8 +2,8 @@
 //! nothing panics: what makes no sense is [`Malformed`](Denied::Malformed).
 
 use crate::{
-    Admission, Attach, Denied, Description, Expulsion, GatewayId, Introduction, Membership,
-    MemoryRoute, Replication, Token, proto,
+    Admission, Attach, Denied, Description, Expulsion, GatewayId, GatewayPeer, Introduction,
+    Membership, MemoryRoute, Replication, Token, proto,
 };
 use fusee_layout::message::{BlockStatistics, Effect, Refusal, Request, Response, Statistics};
 use fusee_layout::{Address, BlockEntry, CLASSES_MAX, Class, DATABASES, PoolParams, Room};
@@ -301,6 +301,24 @@ pub(crate) fn membership(message: proto::Introduced) -> Checked<Membership> {
         params: params(message.params)?,
         incarnation: message.incarnation,
     })
+}
+
+pub(crate) fn peer(message: proto::GatewayPeer) -> Checked<GatewayPeer> {
+    Ok(GatewayPeer {
+        gateway: gateway(&message.gateway)?,
+        address: message.address,
+        secret: token(&message.secret)?,
+    })
+}
+
+impl From<GatewayPeer> for proto::GatewayPeer {
+    fn from(peer: GatewayPeer) -> Self {
+        Self {
+            gateway: peer.gateway.bytes().to_vec(),
+            address: peer.address,
+            secret: peer.secret.bytes().to_vec(),
+        }
+    }
 }
 
 pub(crate) fn expulsion(message: proto::ExpelRequest) -> Checked<Expulsion> {

@@ -27,8 +27,8 @@ pub use address::{Address, AddressError};
 pub use client::{Attachment, CALL_TIME_MAX, NodeClient, PeerClient, REPLICATE_TIME_MAX};
 pub use error::{ControlError, Denied};
 pub use messages::{
-    Admission, Attach, CONTROL_VERSION, Description, Expulsion, Fabric, Introduction, Membership,
-    MemoryRoute, Replication,
+    Admission, Attach, CONTROL_VERSION, Description, Expulsion, Fabric, GatewayPeer, Introduction,
+    Membership, MemoryRoute, Replication,
 };
 pub use pool_file::{PoolFile, PoolFileError};
 pub use server::{Listener, NodeService, SILENCE_TIME_MAX, listen_unix, serve};

@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// Version of the messages: raised by whoever changes what they mean.
-pub const CONTROL_VERSION: u32 = 2;
+pub const CONTROL_VERSION: u32 = 3;
 
 /// How clients of a pool reach its memory. All of a pool in the same way: most
 /// devices' atomics are atomic among themselves alone.
@@ -164,6 +164,17 @@ pub struct Membership {
     pub params: PoolParams,
     /// Names the pool's life.
     pub incarnation: u64,
+}
+
+/// How a gateway is reached by others, for messages that go from one to the other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GatewayPeer {
+    /// Which.
+    pub gateway: GatewayId,
+    /// Where it listens.
+    pub address: String,
+    /// What it lets in by.
+    pub secret: Token,
 }
 
 /// Node 0 tells that a gateway's session has ended.

@@ -3,8 +3,8 @@
 use crate::client::PROBE_INTERVAL;
 use crate::proto::memory_node_server::{MemoryNode, MemoryNodeServer};
 use crate::{
-    Address, Admission, Attach, Denied, Expulsion, Introduction, Membership, Replication, Tls,
-    Token, convert, proto,
+    Address, Admission, Attach, Denied, Expulsion, GatewayPeer, Introduction, Membership,
+    Replication, Tls, Token, convert, proto,
 };
 use fusee_layout::message::{Request, Response, Statistics};
 use std::future::Future;
@@ -43,6 +43,14 @@ pub trait NodeService: Send + Sync + 'static {
     /// A session wants to know what the node has given.
     fn statistics(&self, session: Token)
     -> impl Future<Output = Result<Statistics, Denied>> + Send;
+
+    /// A gateway tells where others reach it, and wants to know where they are.
+    fn meet(
+        &self,
+        session: Token,
+        address: String,
+        secret: Token,
+    ) -> impl Future<Output = Result<Vec<GatewayPeer>, Denied>> + Send;
 
     /// A memory node wants to be let into the pool.
     fn introduce(
@@ -189,6 +197,14 @@ impl<S: NodeService> MemoryNode for Served<S> {
     ) -> Result<Reply<proto::StatisticsReply>, Status> {
         let session = convert::token(&call.get_ref().token)?;
         Ok(Reply::new(self.0.statistics(session).await?.into()))
+    }
+
+    async fn meet(&self, call: Call<proto::MeetRequest>) -> Result<Reply<proto::Met>, Status> {
+        let message = call.into_inner();
+        let session = convert::token(&message.token)?;
+        let secret = convert::token(&message.secret)?;
+        let others = self.0.meet(session, message.address, secret).await?;
+        Ok(Reply::new(proto::Met { others: others.into_iter().map(Into::into).collect() }))
     }
 
     async fn introduce(

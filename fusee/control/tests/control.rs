@@ -2,8 +2,8 @@
 
 use fusee_control::{
     Admission, Attach, Attachment, ControlError, Denied, Description, Expulsion, Fabric, GatewayId,
-    Introduction, Listener, Membership, MemoryRoute, NodeService, PeerClient, PoolFile,
-    Replication, Tls, TlsFiles, Token, serve,
+    GatewayPeer, Introduction, Listener, Membership, MemoryRoute, NodeService, PeerClient,
+    PoolFile, Replication, Tls, TlsFiles, Token, serve,
 };
 use fusee_fabric::{ControlPlane, NodeDown};
 use fusee_layout::message::{Refusal, Request, Response, Statistics};
@@ -73,6 +73,20 @@ impl NodeService for Fake {
 
     async fn statistics(&self, _: Token) -> Result<Statistics, Denied> {
         Ok(Statistics { expelled: Some(3), ..Statistics::default() })
+    }
+
+    async fn meet(
+        &self,
+        session: Token,
+        address: String,
+        secret: Token,
+    ) -> Result<Vec<GatewayPeer>, Denied> {
+        if session != self.token {
+            return Err(Denied::Unknown);
+        }
+        // One that is like who asks.
+        let gateway = GatewayId::from_bytes(&[7; 16]).unwrap();
+        Ok(vec![GatewayPeer { gateway, address, secret }])
     }
 
     async fn introduce(&self, _: Introduction) -> Result<Membership, Denied> {
@@ -145,6 +159,11 @@ fn a_session_ends_with_its_stream_on_either_side() {
         let full = Request::Recover { client: 1 };
         assert_eq!(client.call(full).await, Ok(Response::Refused(Refusal::Full)));
         assert_eq!(client.statistics().await.unwrap().expelled, Some(3));
+        let secret = Token::random();
+        let others = client.meet("127.0.0.1:4", secret).await.unwrap();
+        let gateway = GatewayId::from_bytes(&[7; 16]).unwrap();
+        let address = "127.0.0.1:4".to_owned();
+        assert_eq!(others, [GatewayPeer { gateway, address, secret }]);
         let expel = client.call(Request::Expel { client: 1 }).await;
         assert_eq!(expel, Err(NodeDown { node: 0 }), "memory nodes alone expel");
 

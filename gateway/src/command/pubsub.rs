@@ -104,6 +104,7 @@ pub(super) fn publish(way: Way, place: &Place, arguments: Arguments<'_>, reply: 
     let limit = place.shared.settings.subscriber_bytes();
     let (channel, payload) = (arguments.get(1), arguments.get(2));
     let received = place.shared.channels.publish(way, channel, payload, limit);
+    place.shared.mesh.forward(way, channel, payload);
     reply.integer(received as i64);
 }
 

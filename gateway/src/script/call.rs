@@ -238,6 +238,7 @@ impl<'a, K: InTransaction> Calls<'a, K> {
                 // Sent once it is certain that the script is not run again.
                 self.run.keyspace.afterwards(Box::new(move || {
                     shared.channels.publish(way, &channel, &payload, limit);
+                    shared.mesh.forward(way, &channel, &payload);
                 }));
                 reply.integer(receivers as i64);
             }

@@ -10,8 +10,8 @@ use super::served::Served;
 use super::sessions::{Sessions, StreamId};
 use crate::{Ledger, NodeMemory};
 use fusee_control::{
-    Admission, Attach, Denied, Description, Expulsion, GatewayId, Introduction, Membership,
-    NodeService, Replication, Token,
+    Admission, Attach, Denied, Description, Expulsion, GatewayId, GatewayPeer, Introduction,
+    Membership, NodeService, Replication, Token,
 };
 use fusee_fabric::tcp::TcpStatistics;
 use fusee_layout::message::{Request, Response, Statistics};
@@ -291,6 +291,15 @@ impl NodeService for Node {
             return Err(Denied::Unknown);
         }
         Ok(self.state().await.0)
+    }
+
+    async fn meet(
+        &self,
+        session: Token,
+        address: String,
+        secret: Token,
+    ) -> Result<Vec<GatewayPeer>, Denied> {
+        self.0.sessions.meet(&session, address, secret).ok_or(Denied::Unknown)
     }
 
     async fn introduce(&self, introduction: Introduction) -> Result<Membership, Denied> {

@@ -165,6 +165,25 @@ async fn a_session_goes_on_if_its_gateway_comes_back_in_time() {
 }
 
 #[tokio::test]
+async fn gateways_meet_while_their_sessions_last() {
+    let fixture = fixture(0, 1);
+    let ((one, _hold), (other, hold)) = (fixture.attach().await, fixture.attach().await);
+    let secrets = [Token::random(), Token::random()];
+    let meet = async |session, number: usize| {
+        let address = format!("127.0.0.1:{number}");
+        let met = fixture.node.meet(session, address, secrets[number]).await?;
+        Ok(met.into_iter().map(|peer| (peer.address, peer.secret)).collect::<Vec<_>>())
+    };
+    assert_eq!(meet(one, 0).await, Ok(vec![]));
+    assert_eq!(meet(other, 1).await, Ok(vec![("127.0.0.1:0".to_owned(), secrets[0])]));
+    assert_eq!(meet(one, 0).await, Ok(vec![("127.0.0.1:1".to_owned(), secrets[1])]));
+    drop(hold);
+    until(async || fixture.node.sessions() == 1).await;
+    assert_eq!(meet(one, 0).await, Ok(vec![]));
+    assert_eq!(meet(other, 1).await, Err(Denied::Unknown));
+}
+
+#[tokio::test]
 async fn a_gateway_that_has_left_leaves_nobody_to_expel() {
     let fixture = fixture(0, 1);
     let (session, hold) = fixture.attach().await;

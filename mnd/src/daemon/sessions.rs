@@ -1,6 +1,6 @@
 //! Who is at the node's memory: the sessions of gateway processes.
 
-use fusee_control::{Admission, GatewayId, Token};
+use fusee_control::{Admission, GatewayId, GatewayPeer, Token};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
@@ -31,6 +31,8 @@ pub(super) struct Session {
     admission: Admission,
     /// Counts the streams by which the gateway has held it.
     stream_number: u64,
+    /// Where other gateways reach it, once it has told.
+    peer: Option<GatewayPeer>,
     /// Dropped to end the stream that the gateway listens to.
     _stream: oneshot::Sender<()>,
 }
@@ -57,7 +59,8 @@ impl Sessions {
         }
         let session = admission.token;
         let clients = BTreeSet::new();
-        let begun = Session { gateway, clients, admission, stream_number: 0, _stream: stream };
+        let begun =
+            Session { gateway, clients, admission, stream_number: 0, peer: None, _stream: stream };
         known.live.insert(session, begun);
         Some(StreamId { session, number: 0 })
     }
@@ -121,6 +124,22 @@ impl Sessions {
         if let Some(session) = self.lock().live.get_mut(token) {
             session.clients.remove(&client);
         }
+    }
+
+    /// Notes where a gateway is reached, and tells where the others are; `None` if
+    /// its session has ended.
+    pub(super) fn meet(
+        &self,
+        token: &Token,
+        address: String,
+        secret: Token,
+    ) -> Option<Vec<GatewayPeer>> {
+        let live = &mut self.lock().live;
+        let own = live.get_mut(token)?;
+        let gateway = own.gateway;
+        own.peer = Some(GatewayPeer { gateway, address, secret });
+        let others = live.values().filter(|session| session.gateway != gateway);
+        Some(others.filter_map(|session| session.peer.clone()).collect())
     }
 
     /// How many there are.
