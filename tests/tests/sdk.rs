@@ -6,6 +6,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+mod handshakes;
+
 use tests::random::Random;
 use tests::server::{Options, Server, scratch};
 
@@ -76,6 +78,8 @@ enum Sdk {
     NodeRedis,
     IoRedis,
     RedisRs,
+    /// One of programs.py.
+    Programs,
 }
 
 const SDKS: [Sdk; 4] = [Sdk::RedisPy, Sdk::NodeRedis, Sdk::IoRedis, Sdk::RedisRs];
@@ -91,6 +95,7 @@ impl Sdk {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("sdk");
         let (interpreter, script) = match self {
             Self::RedisPy => (environment("SUITE_PYTHON"), sources.join("python/sdk.py")),
+            Self::Programs => (environment("SUITE_PYTHON"), sources.join("python/programs.py")),
             Self::NodeRedis => {
                 (environment("SUITE_NODE"), environment("SUITE_NODE_FOLDER").join("node-redis.mjs"))
             }
@@ -129,6 +134,11 @@ impl Sdk {
     }
 }
 
+/// A server whose connections are spread over two workers.
+fn two_workers() -> Server {
+    Server::under_test(&Options { memory_mib: Some(512), workers: Some(2), ..Options::default() })
+}
+
 fn redis_rs(server: &Server) -> redis::Connection {
     let client = redis::Client::open(format!("redis://{}/", server.address())).unwrap();
     client.get_connection().unwrap()
@@ -161,19 +171,92 @@ fn redis_rs_read(server: &Server, files: &Files, shift: usize) {
 
 #[test]
 fn redis_py_works_with_its_defaults() {
-    let server = Server::under_test(&Options::default());
+    let server = two_workers();
     Sdk::RedisPy.run("basics", &server, &[]);
 }
 
 #[test]
+fn redis_py_works_in_resp2() {
+    Sdk::RedisPy.run("basics-resp2", &two_workers(), &[]);
+}
+
+#[test]
+fn redis_py_works_with_asyncio() {
+    Sdk::RedisPy.run("async", &two_workers(), &[]);
+}
+
+#[test]
+fn redis_py_shares_a_pool_of_connections_between_threads() {
+    Sdk::RedisPy.run("pool", &two_workers(), &[]);
+}
+
+#[test]
+fn redis_py_listens_in_both_protocols() {
+    Sdk::RedisPy.run("listen", &two_workers(), &[]);
+}
+
+/// Both show a certificate, as the server asks for one.
+#[test]
+fn redis_py_and_redis_cli_speak_tls() {
+    let folder = scratch("sdk-tls");
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    fs::write(folder.join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    let issuer = rcgen::Issuer::new(params, key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let shown = rcgen::CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
+    fs::write(folder.join("one.pem"), shown.pem()).unwrap();
+    fs::write(folder.join("one.key"), key.serialize_pem()).unwrap();
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+
+    let flags = [
+        ("--tls-port", "0".to_owned()),
+        ("--tls-cert-file", path("one.pem")),
+        ("--tls-key-file", path("one.key")),
+        ("--tls-ca-cert-file", path("ca.pem")),
+    ];
+    let gateway_flags =
+        flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+    let options = Options { workers: Some(2), gateway_flags, ..Options::default() };
+    let server = Server::start(tests::server::Flavour::Gateway, &options);
+    let mut clear = redis_rs(&server);
+    let told: Vec<String> =
+        redis::cmd("CONFIG").arg(&["GET", "tls-port"]).query(&mut clear).unwrap();
+    let port = &told[1];
+
+    Sdk::RedisPy.run("tls", &server, &[port, folder.to_str().unwrap()]);
+    let redis_cli = |certificate: &[&str]| {
+        let output = Command::new("timeout")
+            .args(["30", "redis-cli", "-h", "127.0.0.1", "-p", port, "--tls"])
+            .args(["--cacert", &path("ca.pem")])
+            .args(certificate)
+            .args(["get", "py:a"])
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    assert_eq!(redis_cli(&["--cert", &path("one.pem"), "--key", &path("one.key")]), "text");
+    assert_ne!(redis_cli(&[]), "text", "served without a certificate");
+}
+
+#[test]
+fn small_programs_do_what_they_are_for() {
+    for name in ["sessions", "limiter", "counter"] {
+        Sdk::Programs.run(name, &two_workers(), &[]);
+    }
+}
+
+#[test]
 fn node_redis_works_with_its_defaults() {
-    let server = Server::under_test(&Options::default());
+    let server = two_workers();
     Sdk::NodeRedis.run("basics", &server, &[]);
 }
 
 #[test]
 fn ioredis_works_with_its_defaults() {
-    let server = Server::under_test(&Options::default());
+    let server = two_workers();
     Sdk::IoRedis.run("basics", &server, &[]);
 }
 
@@ -181,7 +264,7 @@ fn ioredis_works_with_its_defaults() {
 fn redis_rs_works_with_its_defaults() {
     use redis::{Commands as _, cmd};
 
-    let server = Server::under_test(&Options::default());
+    let server = two_workers();
     let mut rs = redis_rs(&server);
     let rs = &mut rs;
     cmd("SET").arg("rs:a").arg(1).exec(rs).unwrap();
@@ -213,11 +296,63 @@ fn redis_rs_works_with_its_defaults() {
 }
 
 #[test]
+fn fred_works_with_its_defaults() {
+    let server = two_workers();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(fred_basics(server.port())).unwrap();
+}
+
+async fn fred_basics(port: u16) -> Result<(), fred::error::Error> {
+    use fred::prelude::*;
+    use fred::types::scan::Scanner as _;
+    use futures_util::TryStreamExt as _;
+
+    let config = Config::from_url(&format!("redis://127.0.0.1:{port}"))?;
+    let client = Builder::from_config(config).build()?;
+    client.init().await?;
+    client.set::<(), _, _>("fr:a", 1, None, None, false).await?;
+    assert_eq!(client.get::<Option<i64>, _>("fr:a").await?, Some(1));
+    assert_eq!(client.get::<Option<String>, _>("fr:none").await?, None);
+    assert_eq!(client.incr_by::<i64, _>("fr:a", 41).await?, 42);
+    let old: Option<String> =
+        client.set("fr:a", "new", Some(Expiration::EX(100)), Some(SetOptions::XX), true).await?;
+    assert_eq!(old.as_deref(), Some("42"));
+    assert_eq!(client.ttl::<i64, _>("fr:a").await?, 100);
+    client.mset([("fr:m1", "1"), ("fr:m2", "2")].to_vec()).await?;
+    let values: Vec<Option<String>> = client.mget(vec!["fr:m1", "fr:none", "fr:m2"]).await?;
+    assert_eq!(values, [Some("1".into()), None, Some("2".into())]);
+    assert_eq!(client.del::<i64, _>(vec!["fr:m1", "fr:none"]).await?, 1);
+    client.hset::<(), _, _>("fr:h", [("a", "1"), ("b", "2")].to_vec()).await?;
+    assert_eq!(client.hget::<Option<String>, _, _>("fr:h", "b").await?.as_deref(), Some("2"));
+
+    let pipeline = client.pipeline();
+    for number in 0..1000 {
+        pipeline.set::<(), _, _>(format!("fr:p:{number}"), number, None, None, false).await?;
+        pipeline.get::<(), _>(format!("fr:p:{number}")).await?;
+    }
+    let replies: Vec<String> = pipeline.all().await?;
+    let values: Vec<String> = replies.into_iter().skip(1).step_by(2).collect();
+    assert_eq!(values, (0..1000).map(|number| number.to_string()).collect::<Vec<_>>());
+    let mut seen = std::collections::HashSet::new();
+    let mut pages = client.scan("fr:p:*", Some(100), None);
+    while let Some(mut page) = pages.try_next().await? {
+        seen.extend(page.take_results().unwrap_or_default());
+        page.next();
+    }
+    assert_eq!(seen.len(), 1000);
+
+    client.set::<(), _, _>("fr:a", "text", None, None, false).await?;
+    let error = client.incr::<i64, _>("fr:a").await.unwrap_err();
+    assert!(error.to_string().contains("not an integer"), "{error}");
+    client.quit().await
+}
+
+#[test]
 fn each_sdk_reads_what_every_sdk_wrote() {
     let files = Files::write("pairs");
     let total: usize = files.plan.iter().map(|(_, _, size)| size).sum();
     assert!((300 << 20..600 << 20).contains(&total), "{total} bytes in all");
-    let server = Server::under_test(&Options::default());
+    let server = Server::under_test(&Options { workers: Some(2), ..Options::default() });
     for (turn, writer) in SDKS.into_iter().enumerate() {
         writer.transfer("write", &server, &files, turn * SHIFT);
         for reader in SDKS {
@@ -231,7 +366,7 @@ fn a_value_of_512_mb_is_the_same_in_every_direction() {
     let files = Files::write("huge");
     let corpus = files.corpus_path.to_str().unwrap();
     let size = HUGE_BYTES.to_string();
-    let server = Server::under_test(&Options::default());
+    let server = Server::under_test(&Options { workers: Some(2), ..Options::default() });
     let same = |value: &[u8]| value.chunks(CORPUS_BYTES).all(|part| part == files.corpus);
     let read_by_rs = |writer: &str| {
         let value: Vec<u8> = redis::cmd("GET").arg("huge").query(&mut redis_rs(&server)).unwrap();

@@ -1,16 +1,24 @@
 """redis-py with its defaults. Usage: sdk.py MODE PORT [ARGUMENT...]
 
 basics PORT                        what most programs do
+basics-resp2 PORT                  the same in RESP2
+async  PORT                        many tasks, each with pipelines of its own
+pool   PORT                        threads that share a pool of connections
+listen PORT                        messages by channel and by pattern, RESP2 and RESP3
+tls    PORT TLS-PORT FOLDER        what most programs do, with ca.pem, one.pem and one.key
 write  PORT CORPUS PLAN SHIFT      sets every key of the plan
 read   PORT CORPUS PLAN SHIFT      compares every key of the plan
 write-huge PORT CORPUS BYTES       one value of the corpus repeated
 read-huge  PORT CORPUS BYTES
 """
 
+import asyncio
 import sys
+import threading
 import time
 
 import redis
+import redis.asyncio
 
 BATCH_BYTES = 4 << 20
 
@@ -39,8 +47,8 @@ def batches(path):
         yield group
 
 
-def basics(client):
-    check(client.connection_pool.connection_kwargs.get("protocol") in (None, 3), True)
+def basics(client, protocol):
+    check(client.connection_pool.connection_kwargs.get("protocol") in (None, protocol), True)
     check(client.ping(), True)
     check(client.set("py:a", "1"), True)
     check(client.get("py:a"), b"1")
@@ -93,7 +101,12 @@ def basics(client):
     check(client.client_setname("suite"), True)
     check(client.client_getname() in ("suite", b"suite"), True)
 
-    other = redis.Redis(port=client.connection_pool.connection_kwargs["port"], db=3)
+    other = redis.Redis(
+        connection_pool=redis.ConnectionPool(
+            client.connection_pool.connection_class,
+            **{**client.connection_pool.connection_kwargs, "db": 3},
+        )
+    )
     check(other.set("py:a", "three"), True)
     check(client.get("py:a"), b"text")
     check(other.dbsize(), 1)
@@ -101,8 +114,79 @@ def basics(client):
     check(other.dbsize(), 0)
     check(client.get("py:a"), b"text")
 
-    resp2 = redis.Redis(port=client.connection_pool.connection_kwargs["port"], protocol=2)
-    check(resp2.mget("py:a", "py:none"), [b"text", None])
+    check(client.hset("py:h", mapping={"a": 1, "b": 2}), 2)
+    check(client.hgetall("py:h"), {b"a": b"1", b"b": b"2"})
+    check(client.hincrbyfloat("py:h", "a", 0.5), 1.5)
+    check(dict(client.hscan_iter("py:h")), {b"a": b"1.5", b"b": b"2"})
+    check(client.config_get("maxmemory-policy"), {"maxmemory-policy": "noeviction"})
+    check(client.object("encoding", "py:n"), b"int")
+    check(client.memory_usage("py:n") > 0, True)
+    check(client.setbit("py:bits", 7, 1), 0)
+    check(client.bitcount("py:bits"), 1)
+    check([entry["db"] for entry in client.client_list() if entry["name"] == "suite"], ["0"])
+
+
+async def tasks(port):
+    client = redis.asyncio.Redis(port=port)
+
+    async def one(number):
+        key = f"as:{number}"
+        for turn in range(20):
+            check(await client.incr(key), turn * 2 + 1)
+            async with client.pipeline(transaction=False) as pipe:
+                check(await pipe.incr(key).get(key).execute(), [turn * 2 + 2, b"%d" % (turn * 2 + 2)])
+
+    check(await client.ping(), True)
+    await asyncio.gather(*(one(number) for number in range(50)))
+    check(sum(int(value) for value in await client.mget([f"as:{n}" for n in range(50)])), 2000)
+    async with client.pubsub() as listener:
+        await listener.subscribe("as:news")
+        check((await listener.get_message(timeout=5))["type"], "subscribe")
+        check(await client.publish("as:news", "hello"), 1)
+        check((await listener.get_message(timeout=5))["data"], b"hello")
+    await client.aclose()
+
+
+def pool(port):
+    """Eight threads on four connections; every increment counts once."""
+    shared = redis.Redis(
+        connection_pool=redis.BlockingConnectionPool(port=port, max_connections=4, timeout=20)
+    )
+    failures = []
+
+    def work():
+        try:
+            for _ in range(250):
+                shared.incr("pool:n")
+        except Exception as error:  # for the thread that waits
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    check(failures, [])
+    check(shared.get("pool:n"), b"2000")
+    # A connection that ended while it was idle is replaced without an error.
+    for client in shared.client_list():
+        redis.Redis(port=port).client_kill_filter(_id=client["id"])
+    check(shared.get("pool:n"), b"2000")
+
+
+def listen(port, protocol):
+    client = redis.Redis(port=port, protocol=protocol)
+    listener = client.pubsub()
+    listener.subscribe("news")
+    listener.psubscribe("n?ws")
+    check([listener.get_message(timeout=5)["type"] for _ in range(2)], ["subscribe", "psubscribe"])
+    check(client.publish("news", b"\x00\xff"), 2)
+    got = [listener.get_message(timeout=5) for _ in range(2)]
+    check([(m["type"], m["data"]) for m in got], [("message", b"\x00\xff"), ("pmessage", b"\x00\xff")])
+    check(client.pubsub_numsub("news"), [(b"news", 1)])
+    check(client.pubsub_channels(), [b"news"])
+    listener.unsubscribe()
+    listener.punsubscribe()
+    check([listener.get_message(timeout=5)["type"] for _ in range(2)], ["unsubscribe", "punsubscribe"])
+    check(client.publish("news", "nobody"), 0)
 
 
 def write(client, corpus, path, shift):
@@ -129,8 +213,28 @@ def main():
     mode, port = sys.argv[1], int(sys.argv[2])
     client = redis.Redis(port=port)
     if mode == "basics":
-        basics(client)
-        return
+        return basics(client, 3)
+    if mode == "basics-resp2":
+        return basics(redis.Redis(port=port, protocol=2), 2)
+    if mode == "tls":
+        folder = sys.argv[4]
+        return basics(
+            redis.Redis(
+                port=int(sys.argv[3]),
+                ssl=True,
+                ssl_ca_certs=f"{folder}/ca.pem",
+                ssl_certfile=f"{folder}/one.pem",
+                ssl_keyfile=f"{folder}/one.key",
+            ),
+            3,
+        )
+    if mode == "async":
+        return asyncio.run(tasks(port))
+    if mode == "pool":
+        return pool(port)
+    if mode == "listen":
+        listen(port, 2)
+        return listen(port, 3)
     with open(sys.argv[3], "rb") as file:
         corpus = file.read()
     if mode == "write":
