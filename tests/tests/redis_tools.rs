@@ -170,3 +170,120 @@ fn benchmark_runs_without_errors_at_pipeline_1_and_16() {
     let mut client = Client::connect(&server);
     assert!(client.command(&["DBSIZE"]).integer() > 10_000);
 }
+
+/// What a tool that runs until it is stopped has printed in `seconds`.
+fn cli_for(server: &Server, seconds: &str, arguments: &[&str]) -> String {
+    let output = Command::new("timeout")
+        // Into a pipe it would write only what fills a buffer.
+        .args([
+            "--signal",
+            "INT",
+            seconds,
+            "stdbuf",
+            "-oL",
+            "redis-cli",
+            "-p",
+            &server.port().to_string(),
+        ])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn cli_stat_and_latency_show_numbers() {
+    let server = server();
+    for number in 0..100 {
+        Client::connect(&server).command(&["SET", &format!("k{number}"), "v"]);
+    }
+    let text = cli_for(&server, "3", &["--stat", "-i", "0.2"]);
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .filter(|words: &Vec<&str>| words.first().is_some_and(|word| word.parse::<u64>().is_ok()))
+        .collect();
+    assert!(rows.len() >= 3 && rows.iter().all(|row| row[0] == "100"), "{text}");
+
+    let text = cli(&server, &["--latency", "--raw", "-i", "1"], b"");
+    let numbers: Vec<f64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    assert!(numbers.len() == 4 && numbers[3] > 1.0, "{text}");
+    let text = cli_for(&server, "4", &["--latency-history", "--raw", "-i", "1"]);
+    assert!(text.lines().count() >= 2, "{text}");
+}
+
+#[test]
+fn cli_monitor_shows_what_others_do() {
+    let server = server();
+    let text = std::thread::scope(|scope| {
+        let monitor = scope.spawn(|| cli_for(&server, "3", &["monitor"]));
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < std::time::Duration::from_millis(2500) {
+            Client::connect(&server).command(&["SET", "watched", "a \"b\""]);
+        }
+        monitor.join().unwrap()
+    });
+    assert!(text.starts_with("OK\n"), "{text}");
+    assert!(text.contains(r#""SET" "watched" "a \"b\"""#), "{text}");
+}
+
+/// prometheus-redis-exporter's page about a server.
+fn scraped(server: &Server, flags: &[&str]) -> String {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let mut exporter = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--", "prometheus-redis-exporter"])
+        .args(["-redis.addr", &format!("redis://{}", server.address())])
+        .args(["-web.listen-address", &address])
+        .args(flags)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = std::time::Instant::now();
+    let stream = loop {
+        match std::net::TcpStream::connect(&address) {
+            Ok(stream) => break stream,
+            Err(error) if begun.elapsed().as_secs() > 30 => panic!("no exporter: {error}"),
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(20)),
+        }
+    };
+    let mut page = String::new();
+    (&stream).write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    std::io::Read::read_to_string(&mut &stream, &mut page).unwrap();
+    let _ = exporter.kill();
+    let _ = exporter.wait();
+    page
+}
+
+#[test]
+fn the_exporter_for_prometheus_finds_redis_up_and_no_error() {
+    let server = server();
+    let mut client = Client::connect(&server);
+    for number in 0..10 {
+        client.command(&["SET", &format!("k{number}"), "v", "EX", "1000"]);
+        client.command(&["GET", &format!("k{number}")]);
+    }
+    let flags = [
+        "-include-system-metrics",
+        "-include-config-metrics",
+        "-export-client-list",
+        "-check-keys",
+        "k*",
+    ];
+    let page = scraped(&server, &flags);
+    for line in [
+        "redis_up 1",
+        "redis_exporter_last_scrape_error{err=\"\"} 0",
+        "redis_db_keys{db=\"db0\"} 10",
+        "redis_commands_total{cmd=\"set\"} 10",
+        "redis_key_size{db=\"db0\",key=\"k3\"} 1",
+        "redis_config_maxclients 10000",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+    }
+    client.command(&["CONFIG", "SET", "requirepass", "secret"]);
+    let page = scraped(&server, &["-redis.password", "secret"]);
+    assert!(page.contains("\nredis_up 1\n"), "{page}");
+    assert!(scraped(&server, &[]).contains("\nredis_up 0\n"), "let in without the password");
+}

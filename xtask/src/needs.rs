@@ -12,10 +12,11 @@ const INSTALL_ATTEMPTS: usize = 3;
 const INSTALL_LIMIT: Duration = Duration::from_mins(10);
 
 /// Debian packages by the program that shows they are there.
-const DEBIAN: [(&str, &str); 11] = [
+const DEBIAN: [(&str, &str); 12] = [
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("redis-benchmark", "redis-tools"),
+    ("prometheus-redis-exporter", "prometheus-redis-exporter"),
     ("python3", "python3-venv"),
     ("tclsh", "tcl"),
     ("curl", "curl"),

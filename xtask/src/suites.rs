@@ -85,9 +85,9 @@ pub(crate) const ALL: &[Suite] = &[
     },
     Suite {
         name: "redis-tools",
-        about: "redis-cli and redis-benchmark",
+        about: "redis-cli, redis-benchmark and the exporter for Prometheus",
         run: |options| {
-            needs::programs(&["redis-cli", "redis-benchmark"])?;
+            needs::programs(&["redis-cli", "redis-benchmark", "prometheus-redis-exporter"])?;
             test_target("redis_tools", options)
         },
     },
