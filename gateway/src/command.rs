@@ -6,11 +6,15 @@
 //! another in the connection's order. What concerns only the connection or the
 //! server needs no keyspace at all, and what looks at many keys walks it.
 
+use std::sync::Arc;
+
 use fusee::{Decision, Entry, Error, Key, Kind};
 
 use crate::keyspace::{InTransaction, Keyspace};
+use crate::notify::{self, Change};
 use crate::reply::Reply;
 use crate::request::Arguments;
+use crate::shared::Shared;
 
 use crate::channels::Way;
 use bits::BitRead;
@@ -241,6 +245,8 @@ pub(crate) struct Call<'a, K> {
     pub(crate) arguments: Arguments<'a>,
     pub(crate) database: u8,
     pub(crate) reply: &'a mut Reply,
+    /// What it has done to which keys, if anybody is told.
+    pub(crate) changes: Option<Vec<Change>>,
 }
 
 impl<'a, K: Keyspace> Call<'a, K> {
@@ -271,23 +277,72 @@ impl<'a, K: Keyspace> Call<'a, K> {
     ) {
         let reply = &mut *self.reply;
         let (mark, errors) = (reply.len(), reply.errors);
+        let is_told = self.changes.is_some();
+        let mut change = None;
         let result = self
             .keyspace
             .update(key, |entry, value| {
                 reply.truncate(mark);
                 reply.errors = errors;
+                change = None;
                 if entry.is_some_and(|entry| entry.kind == Kind::Later) {
                     wrong_type(reply);
                     return Decision::Keep;
                 }
-                decide(entry, value, reply)
+                let decision = decide(entry, value, reply);
+                if is_told {
+                    change = Change::of(key, entry, decision);
+                }
+                decision
             })
             .await;
-        if let Err(error) = result {
-            self.reply.truncate(mark);
-            self.reply.errors = errors;
-            refuse(self.reply, error);
+        match result {
+            Ok(()) => self.note(change),
+            Err(error) => {
+                self.reply.truncate(mark);
+                self.reply.errors = errors;
+                refuse(self.reply, error);
+            }
         }
+    }
+
+    /// Remembers what was done to a key, if anybody is told.
+    pub(crate) fn note(&mut self, change: Option<Change>) {
+        if let Some(changes) = &mut self.changes {
+            changes.extend(change);
+        }
+    }
+
+    /// Sets a string, whatever was there.
+    pub(crate) async fn set(
+        &mut self,
+        key: Key<'_>,
+        value: &[u8],
+        expires_at_ms: Option<u64>,
+    ) -> Result<(), Error> {
+        if self.changes.is_none() {
+            return self.keyspace.set(key, value, expires_at_ms).await;
+        }
+        // Whoever tells of it has to know what was there.
+        let mut change = None;
+        let update = self.keyspace.update(key, |entry, buffer| {
+            buffer.extend_from_slice(value);
+            let decision = replace(expires_at_ms);
+            change = Change::of(key, entry, decision);
+            decision
+        });
+        update.await?;
+        self.note(change);
+        Ok(())
+    }
+
+    /// Removes a key and tells whether it was there.
+    pub(crate) async fn delete(&mut self, key: Key<'_>) -> Result<bool, Error> {
+        let was_there = self.keyspace.delete(key).await?;
+        if was_there && self.changes.is_some() {
+            self.note(Some(Change::removal(key)));
+        }
+        Ok(was_there)
     }
 
     /// As [`Self::update`], if the value is of a kind or is not there.
@@ -349,27 +404,53 @@ impl Owned {
 }
 
 /// Runs a command that writes; one that names several keys in a transaction.
-pub(crate) async fn write<K: Keyspace>(write: Write, mut call: Call<'_, K>) {
-    let several = match write {
-        Write::Rename | Write::RenameNx | Write::Copy | Write::BitOp | Write::MSetNx => true,
-        Write::Del => call.arguments.len() > 2,
-        Write::MSet => call.arguments.len() > 3,
-        _ => false,
-    };
-    if !several {
-        return write_alone(write, &mut call).await;
-    }
-    let Call { keyspace, command, arguments, database, reply } = call;
-    in_transaction(keyspace, reply, async |keyspace, reply| {
-        let (mark, errors) = (keyspace.mark(), reply.errors);
-        let mut call = Call { keyspace, command, arguments, database, reply };
+pub(crate) async fn write<K: Keyspace>(write: Write, mut call: Call<'_, K>, shared: &Arc<Shared>) {
+    if !names_several(write, call.arguments) {
+        call.changes = shared.settings.notified().tell_something().then(Vec::new);
         write_alone(write, &mut call).await;
-        if call.reply.errors != errors {
-            // All of it or nothing, also where one key is refused.
-            keyspace.rewind(mark);
+        if let Some(changes) = call.changes {
+            notify::tell(shared, write, &changes);
         }
+        return;
+    }
+    let Call { keyspace, command, arguments, database, reply, .. } = call;
+    in_transaction(keyspace, reply, async |keyspace, reply| {
+        let call = Call { keyspace, command, arguments, database, reply, changes: None };
+        write_within(write, call, shared).await;
     })
     .await;
+}
+
+/// Runs a command that writes as part of a transaction.
+pub(crate) async fn write_within<K: InTransaction>(
+    write: Write,
+    mut call: Call<'_, K>,
+    shared: &Arc<Shared>,
+) {
+    let (keyspace, errors) = (call.keyspace, call.reply.errors);
+    let mark = names_several(write, call.arguments).then(|| keyspace.mark());
+    call.changes = shared.settings.notified().tell_something().then(Vec::new);
+    write_alone(write, &mut call).await;
+    if call.reply.errors != errors
+        && let Some(mark) = mark
+    {
+        // All of it or nothing, also where one key is refused.
+        return keyspace.rewind(mark);
+    }
+    if let Some(changes) = call.changes.filter(|changes| !changes.is_empty()) {
+        let shared = shared.clone();
+        keyspace.afterwards(Box::new(move || notify::tell(&shared, write, &changes)));
+    }
+}
+
+/// Whether a command touches more than one key.
+fn names_several(write: Write, arguments: Arguments<'_>) -> bool {
+    match write {
+        Write::Rename | Write::RenameNx | Write::Copy | Write::BitOp | Write::MSetNx => true,
+        Write::Del => arguments.len() > 2,
+        Write::MSet => arguments.len() > 3,
+        _ => false,
+    }
 }
 
 /// Runs something that replies in a transaction: what it replied to in vain is taken

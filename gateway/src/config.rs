@@ -8,6 +8,8 @@ use fusee_control::{PoolFile, Tls};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::notify::Classes;
+
 pub use fusee_control::Size;
 
 /// The smallest share of memory that a memory node works with.
@@ -50,6 +52,8 @@ pub struct Config {
     pub acl_file: Option<PathBuf>,
     /// Whether only this machine is served while there is no password.
     pub protected_mode: bool,
+    /// Classes of events that who listens is told of, by Redis's letters.
+    pub notify_keyspace_events: String,
     /// Seconds after which a silent connection is closed; 0 is never.
     pub timeout_s: u64,
     /// Bytes of replies that may wait for one client; with more, it is not read
@@ -233,6 +237,10 @@ struct Layer {
     /// every gateway the same [default: only the default user]
     #[arg(long, env = "FUSEE_ACLFILE", value_name = "FILE")]
     aclfile: Option<PathBuf>,
+    /// Tell who subscribes what happens to keys: Redis's letters, such as KEA; give every
+    /// gateway the same, since each tells of its own writes [default: none]
+    #[arg(long, env = "FUSEE_NOTIFY_KEYSPACE_EVENTS", value_name = "CLASSES")]
+    notify_keyspace_events: Option<String>,
     /// While there is no password, serve only clients of this machine [default: yes]
     #[arg(long, env = "FUSEE_PROTECTED_MODE", value_enum, value_name = "YES|NO")]
     protected_mode: Option<YesNo>,
@@ -280,6 +288,7 @@ impl Default for Config {
             require_pass: String::new(),
             acl_file: None,
             protected_mode: true,
+            notify_keyspace_events: String::new(),
             timeout_s: 0,
             output_limit_bytes: 64 << 20,
             query_limit_bytes: 1 << 30,
@@ -368,6 +377,7 @@ impl Config {
         put(&mut self.require_pass, layer.requirepass);
         put(&mut self.acl_file, layer.aclfile.map(Some));
         put(&mut self.protected_mode, layer.protected_mode.map(|answer| answer == YesNo::Yes));
+        put(&mut self.notify_keyspace_events, layer.notify_keyspace_events);
         put(&mut self.timeout_s, layer.timeout);
         put(&mut self.output_limit_bytes, layer.output_limit.map(|size| size.0 as usize));
         put(&mut self.drain_s, layer.drain);
@@ -380,6 +390,12 @@ impl Config {
     fn check(&self) -> Result<(), ConfigError> {
         let nodes = self.memory_nodes;
         let refuse = |text: String| Err(ConfigError::Value(text));
+        if Classes::parse(&self.notify_keyspace_events).is_none() {
+            return refuse(format!(
+                "notify-keyspace-events: '{}' has a letter that is no class: use 'Ag$lshzxeKEtmdn'",
+                self.notify_keyspace_events
+            ));
+        }
         if self.bind.is_empty() {
             return refuse("bind names no address: give one, such as --bind 127.0.0.1".to_owned());
         }

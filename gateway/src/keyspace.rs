@@ -92,6 +92,13 @@ pub trait Keyspace {
     /// tells when to call again.
     async fn maintain(&self) -> Duration;
 
+    /// The databases and names of keys that this worker has removed because their
+    /// time had come, since the last call said that they are wanted.
+    fn take_expired(&self, is_wanted: bool) -> Vec<(u8, Vec<u8>)> {
+        let _ = is_wanted;
+        Vec::new()
+    }
+
     /// Gives up what the worker holds of the pool; all operations have ended.
     async fn leave(&self) {}
 

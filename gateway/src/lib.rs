@@ -24,6 +24,7 @@ pub mod keyspace;
 pub mod logging;
 pub mod mesh;
 pub mod metrics;
+mod notify;
 mod overlay;
 mod packed;
 pub mod phase;

@@ -18,6 +18,7 @@ use crate::control;
 use crate::keyspace::Keyspace;
 use crate::mesh::{Directory, Others};
 use crate::metrics::Beside;
+use crate::notify::Classes;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::worker::{Door, Limits, Worker};
@@ -148,6 +149,8 @@ where
     settings.tell("protected-mode", if config.protected_mode { "yes" } else { "no" }.to_owned());
     let port = addresses.first().map_or(config.port, SocketAddr::port);
     settings.tell("port", port.to_string());
+    let classes = Classes::parse(&config.notify_keyspace_events).unwrap_or_default();
+    settings.tell("notify-keyspace-events", classes.letters());
     settings.tell("tls-port", tls_addresses.first().map_or(0, SocketAddr::port).to_string());
     settings.tell("maxmemory", config.memory_bytes.to_string());
     let bind: Vec<String> = config.bind.iter().map(ToString::to_string).collect();

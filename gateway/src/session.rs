@@ -351,13 +351,14 @@ impl Session {
         let mut flow = Flow::More;
         match command.run {
             Run::Write(run) => {
-                let call = Call { keyspace, command, arguments, database, reply };
+                let call = Call { keyspace, command, arguments, database, reply, changes: None };
                 let round_trips =
-                    counted(keyspace, &place.clock, &self.spent, write(run, call)).await;
+                    counted(keyspace, &place.clock, &self.spent, write(run, call, &place.shared))
+                        .await;
                 self.jobs[self.next].round_trips = round_trips;
             }
             Run::Walk(run) => {
-                let call = Call { keyspace, command, arguments, database, reply };
+                let call = Call { keyspace, command, arguments, database, reply, changes: None };
                 let round_trips =
                     counted(keyspace, &place.clock, &self.spent, key::walk(run, call, place)).await;
                 self.jobs[self.next].round_trips = round_trips;

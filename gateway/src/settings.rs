@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::notify::Classes;
 
 mod table;
 mod value;
@@ -37,6 +39,8 @@ pub(crate) struct Settings {
     subscriber_bytes: AtomicUsize,
     /// In bytes of the pool; 0 is as many as there are.
     max_memory: AtomicU64,
+    /// What keyspace notifications are about.
+    notified: AtomicU16,
     values: Mutex<BTreeMap<&'static str, String>>,
 }
 
@@ -68,6 +72,7 @@ impl Settings {
             protected: AtomicBool::new(true),
             subscriber_bytes: AtomicUsize::new(0),
             max_memory: AtomicU64::new(0),
+            notified: AtomicU16::new(0),
             values: Mutex::new(values.collect()),
         };
         settings.tell("maxclients", max_clients.to_string());
@@ -104,6 +109,10 @@ impl Settings {
             "client-output-buffer-limit" => {
                 self.subscriber_bytes.store(self.subscriber_limit().hard_bytes, Ordering::Relaxed);
             }
+            "notify-keyspace-events" => {
+                let classes = Classes::parse(&value).unwrap_or_default();
+                self.notified.store(classes.bits(), Ordering::Relaxed);
+            }
             "maxmemory" => self.max_memory.store(number(), Ordering::Relaxed),
             _ => {}
         }
@@ -127,6 +136,11 @@ impl Settings {
 
     pub(crate) fn script_ms(&self) -> u64 {
         self.script_ms.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn notified(&self) -> Classes {
+        Classes::from_bits(self.notified.load(Ordering::Relaxed))
     }
 
     pub(crate) fn slow_us(&self) -> i64 {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::acl::Acl;
-use crate::channels::Channels;
+use crate::channels::{Channels, Way};
 use crate::client::{Client, Clients};
 use crate::inbox::Message;
 use crate::mesh::Mesh;
@@ -96,6 +96,15 @@ impl Shared {
         };
         this.settings_changed();
         this
+    }
+
+    /// Hands a message to who listens, here and at other gateways, and tells how
+    /// many did here.
+    pub(crate) fn publish(&self, way: Way, channel: &[u8], payload: &[u8]) -> usize {
+        let limit = self.settings.subscriber_bytes();
+        let received = self.channels.publish(way, channel, payload, limit);
+        self.mesh.forward(way, channel, payload);
+        received
     }
 
     fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

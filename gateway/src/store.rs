@@ -378,6 +378,10 @@ impl<F: Fabric> Keyspace for PoolStore<F> {
         pause.unwrap_or(RETRY)
     }
 
+    fn take_expired(&self, is_wanted: bool) -> Vec<(u8, Vec<u8>)> {
+        self.store.take_expired(is_wanted)
+    }
+
     async fn leave(&self) {
         match tokio::time::timeout(LEAVE, self.store.leave()).await {
             Ok(Ok(())) => {}

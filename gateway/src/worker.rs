@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 
 use crate::connection::{self, End, Link};
 use crate::keyspace::Keyspace;
+use crate::notify::{self, Class};
 use crate::pool::BufferPool;
 use crate::rates::Rates;
 use crate::session::Place;
@@ -260,10 +261,22 @@ impl<K: Keyspace + 'static> Worker<K> {
         }
     }
 
+    /// Tells who listens which keys have ended.
+    fn tell_expired(&self) {
+        let shared = &self.place.shared;
+        let classes = shared.settings.notified();
+        let is_wanted = classes.tell_something() && classes.has(Class::Expired);
+        let keys = self.keyspace.take_expired(is_wanted);
+        if !keys.is_empty() {
+            notify::tell_expired(shared, &keys);
+        }
+    }
+
     async fn maintain(self: Rc<Self>) {
         while !self.leaving.get() {
             let pause = self.keyspace.maintain().await;
             self.renew().await;
+            self.tell_expired();
             tokio::time::sleep(pause.max(Duration::from_micros(100))).await;
         }
     }

@@ -10,7 +10,7 @@ use crate::reclaim::Reclaimer;
 use crate::recover::Recoverer;
 use crate::series::Member;
 use crate::stats::Stats;
-use crate::sweep::Sweep;
+use crate::sweep::{Expired, Sweep};
 use crate::{DATABASES, Env, Error, Key};
 use fusee_fabric::{Batch, Fabric, NodeDown};
 use fusee_layout::message::{Refusal, Request, Response};
@@ -50,6 +50,7 @@ pub struct Store<F, E> {
     pub(crate) reclaimer: RefCell<Reclaimer>,
     pub(crate) epochs: Epochs,
     pub(crate) sweep: Sweep,
+    pub(crate) expired: Expired,
     /// Keys added less keys removed, by database.
     pub(crate) keys: [Cell<i64>; DATABASES as usize],
     /// The memory node to ask for the next block.
@@ -108,6 +109,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             reclaimer: RefCell::default(),
             epochs: Epochs::new(),
             sweep: Sweep::default(),
+            expired: Expired::default(),
             keys: Default::default(),
             next_node: Cell::new((client % u32::from(geometry.params.nodes)) as u16),
             scratch: RefCell::default(),

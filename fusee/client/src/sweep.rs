@@ -5,7 +5,7 @@ use crate::store::Store;
 use crate::{Decision, Env, Error, Key};
 use fusee_fabric::Fabric;
 use fusee_layout::{Slot, Unverified};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 /// Bytes that tell when an object ends.
 const META_BYTES: usize = 40;
@@ -17,7 +17,37 @@ pub(crate) struct Sweep {
     number: Cell<u32>,
 }
 
+/// Bytes of names that wait to be told; what ends while so many do is not told.
+const EXPIRED_BYTES_MAX: usize = 16 << 20;
+
+/// Keys that were removed because their time had come, for whoever wants to know.
+#[derive(Debug, Default)]
+pub(crate) struct Expired {
+    is_wanted: Cell<bool>,
+    bytes: Cell<usize>,
+    keys: RefCell<Vec<(u8, Vec<u8>)>>,
+}
+
 impl<F: Fabric, E: Env> Store<F, E> {
+    /// The databases and names of keys that this client has removed because their
+    /// time had come, since the last call said that they are wanted. Of all clients
+    /// of a pool one removes a key, so each end is told once.
+    pub fn take_expired(&self, is_wanted: bool) -> Vec<(u8, Vec<u8>)> {
+        self.expired.is_wanted.set(is_wanted);
+        self.expired.bytes.set(0);
+        self.expired.keys.take()
+    }
+
+    /// Counts a key that was removed because its time had come.
+    pub(crate) fn count_expired(&self, key: Key<'_>) {
+        self.stats.expired.add(1);
+        let bytes = self.expired.bytes.get() + key.name.len() + size_of::<(u8, Vec<u8>)>();
+        if self.expired.is_wanted.get() && bytes <= EXPIRED_BYTES_MAX {
+            self.expired.bytes.set(bytes);
+            self.expired.keys.borrow_mut().push((key.database, key.name.to_vec()));
+        }
+    }
+
     /// Looks at up to `most` own objects that may end, removes the keys of those
     /// that have, and returns how many. 1 round trip, and a delete for each.
     pub(crate) async fn sweep(&self, most: usize) -> Result<usize, Error> {
@@ -102,7 +132,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
         })
         .await?;
         if removed {
-            self.stats.expired.add(1);
+            self.count_expired(key);
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
             if removes { Decision::Delete } else { decision }
         });
         match updated.await {
-            Ok(()) if removes => self.stats.expired.add(1),
+            Ok(()) if removes => self.count_expired(key),
             // A pool too full for a removal: the answer holds until memory comes back.
             Err(Error::Full) if kept => {}
             updated => return updated,

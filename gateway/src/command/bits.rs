@@ -261,9 +261,9 @@ pub(super) async fn op<K: Keyspace>(call: &mut Call<'_, K>) {
     }
     let destination = call.key(2);
     let written = if result.is_empty() {
-        call.keyspace.delete(destination).await.map(|_| ())
+        call.delete(destination).await.map(|_| ())
     } else {
-        call.keyspace.set(destination, &result, None).await
+        call.set(destination, &result, None).await
     };
     match written {
         Ok(()) => call.reply.integer(length as i64),

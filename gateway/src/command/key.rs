@@ -15,7 +15,7 @@ const SCAN_COUNT_MAX: i64 = 100_000;
 pub(super) async fn del<K: Keyspace>(call: &mut Call<'_, K>) {
     let mut removed = 0;
     for index in 1..call.arguments.len() {
-        match call.keyspace.delete(call.key(index)).await {
+        match call.delete(call.key(index)).await {
             Ok(was_there) => removed += i64::from(was_there),
             Err(error) => return call.refuse(error),
         }

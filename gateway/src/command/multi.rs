@@ -15,7 +15,8 @@ use super::eval::Caller;
 use super::read::{Answers, Source, gather};
 use super::table::{self, Command};
 use super::{
-    Call, Local, Run, acl, connection, eval, function, guard, in_transaction, key, refuse, write,
+    Call, Local, Run, acl, connection, eval, function, guard, in_transaction, key, refuse,
+    write_within,
 };
 use crate::acl::User;
 use crate::keyspace::{InTransaction, Keyspace};
@@ -399,11 +400,12 @@ pub(crate) async fn run_kept<K: InTransaction>(
         }
         Run::Write(run) => {
             let database = *database;
-            write(run, Call { keyspace, command, arguments, database, reply }).await;
+            let call = Call { keyspace, command, arguments, database, reply, changes: None };
+            write_within(run, call, &place.shared).await;
         }
         Run::Walk(run) => {
             let database = *database;
-            let call = Call { keyspace, command, arguments, database, reply };
+            let call = Call { keyspace, command, arguments, database, reply, changes: None };
             key::walk(run, call, place).await;
         }
         Run::Eval(run) => {

@@ -101,10 +101,7 @@ pub(crate) fn forget(state: &mut State, place: &Place) {
 
 /// PUBLISH channel message, SPUBLISH
 pub(super) fn publish(way: Way, place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
-    let limit = place.shared.settings.subscriber_bytes();
-    let (channel, payload) = (arguments.get(1), arguments.get(2));
-    let received = place.shared.channels.publish(way, channel, payload, limit);
-    place.shared.mesh.forward(way, channel, payload);
+    let received = place.shared.publish(way, arguments.get(1), arguments.get(2));
     reply.integer(received as i64);
 }
 

@@ -6,6 +6,7 @@ use fusee::{Decision, Key, Kind};
 use super::connection::{NO_DATABASE, database_of};
 use super::{Call, NOT_INTEGER, Owned, SYNTAX, integer, is};
 use crate::keyspace::Keyspace;
+use crate::notify::Change;
 
 const NO_SUCH_KEY: &str = "ERR no such key";
 
@@ -21,7 +22,7 @@ enum Put {
 impl<K: Keyspace> Call<'_, K> {
     /// Puts a copy under a key, if nothing is there or that may be replaced.
     async fn put(&mut self, key: Key<'_>, value: &Owned, may_replace: bool) -> Put {
-        let mut put = Put::Failed;
+        let (mut put, mut change) = (Put::Failed, None);
         let update = self.keyspace.update(key, |entry, buffer| {
             if entry.is_some() && !may_replace {
                 put = Put::Refused;
@@ -29,10 +30,18 @@ impl<K: Keyspace> Call<'_, K> {
             }
             put = Put::Done;
             buffer.extend_from_slice(&value.value);
-            Decision::Replace { kind: value.kind, expires_at_ms: value.expires_at_ms }
+            let Owned { kind, expires_at_ms, .. } = *value;
+            let decision = Decision::Replace { kind, expires_at_ms };
+            change = Change::of(key, entry, decision);
+            decision
         });
         match update.await {
-            Ok(()) => put,
+            Ok(()) => {
+                if put == Put::Done {
+                    self.note(change);
+                }
+                put
+            }
             Err(error) => {
                 self.refuse(error);
                 Put::Failed
@@ -65,7 +74,7 @@ pub(super) async fn rename<K: Keyspace>(call: &mut Call<'_, K>, only_if_absent: 
         Put::Refused => return answer(call, false),
         Put::Done => {}
     }
-    match call.keyspace.delete(from).await {
+    match call.delete(from).await {
         Ok(_) => answer(call, true),
         Err(error) => call.refuse(error),
     }
@@ -119,7 +128,7 @@ pub(super) async fn msetnx<K: Keyspace>(call: &mut Call<'_, K>) {
         return call.reply.integer(0);
     }
     for (key, value) in keys.into_iter().zip(values) {
-        if let Err(error) = call.keyspace.set(key, value, None).await {
+        if let Err(error) = call.set(key, value, None).await {
             return call.refuse(error);
         }
     }

@@ -105,9 +105,9 @@ impl<K: Keyspace> Call<'_, K> {
     }
 
     /// Sets without looking at what was there.
-    async fn set(&mut self, key: usize, value: usize, expires_at_ms: Option<u64>) -> bool {
-        let value = self.arguments.get(value);
-        match self.keyspace.set(self.key(key), value, expires_at_ms).await {
+    async fn put_at(&mut self, key: usize, value: usize, expires_at_ms: Option<u64>) -> bool {
+        let (key, value) = (self.key(key), self.arguments.get(value));
+        match self.set(key, value, expires_at_ms).await {
             Ok(()) => true,
             Err(error) => {
                 self.refuse(error);
@@ -147,7 +147,7 @@ fn bulk_or_null(reply: &mut Reply, entry: Option<Entry<'_>>) {
 /// SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]
 pub(super) async fn set<K: Keyspace>(call: &mut Call<'_, K>) {
     if call.arguments.len() == 3 {
-        if call.set(1, 2, None).await {
+        if call.put_at(1, 2, None).await {
             call.reply.ok();
         }
         return;
@@ -162,7 +162,7 @@ pub(super) async fn set<K: Keyspace>(call: &mut Call<'_, K>) {
     }
     let keep = options.expiry == Some(Expiry::Keep);
     if !(options.only_if_absent || options.only_if_present || options.get || keep) {
-        if call.set(1, 2, expires_at_ms).await {
+        if call.put_at(1, 2, expires_at_ms).await {
             call.reply.ok();
         }
         return;
@@ -208,7 +208,7 @@ pub(super) async fn setnx<K: Keyspace>(call: &mut Call<'_, K>) {
 /// SETEX key seconds value, PSETEX key milliseconds value
 pub(super) async fn setex<K: Keyspace>(call: &mut Call<'_, K>, unit_ms: i64) {
     let Some(end) = call.end_ms(call.arguments.get(2), unit_ms, true) else { return };
-    if call.set(1, 3, Some(end)).await {
+    if call.put_at(1, 3, Some(end)).await {
         call.reply.ok();
     }
 }
@@ -341,8 +341,14 @@ pub(super) async fn mset<K: Keyspace>(call: &mut Call<'_, K>) {
         })
         .collect();
     let mut failed = None;
-    let set = call.keyspace.set_each(&sets, |_, done| failed = failed.or(done.err()));
-    set.await;
+    if call.changes.is_some() {
+        for set in &sets {
+            failed = failed.or(call.set(set.key, set.value, None).await.err());
+        }
+    } else {
+        let set = call.keyspace.set_each(&sets, |_, done| failed = failed.or(done.err()));
+        set.await;
+    }
     match failed {
         None => call.reply.ok(),
         Some(error) => call.refuse(error),

@@ -233,12 +233,10 @@ impl<'a, K: InTransaction> Calls<'a, K> {
                 let (channel, payload) = (arguments.get(1), arguments.get(2));
                 let shared = place.shared.clone();
                 let receivers = shared.channels.receivers(way, channel);
-                let limit = shared.settings.subscriber_bytes();
                 let (channel, payload) = (channel.to_vec(), payload.to_vec());
                 // Sent once it is certain that the script is not run again.
                 self.run.keyspace.afterwards(Box::new(move || {
-                    shared.channels.publish(way, &channel, &payload, limit);
-                    shared.mesh.forward(way, &channel, &payload);
+                    shared.publish(way, &channel, &payload);
                 }));
                 reply.integer(receivers as i64);
             }

@@ -121,6 +121,10 @@ impl Session {
         reply: &mut Reply,
         gathered_max: usize,
     ) -> bool {
+        if place.shared.settings.notified().tell_something() {
+            // Whoever listens learns of each what it found.
+            return false;
+        }
         let first = self.next;
         let database = self.state.database;
         let mut sets: Vec<Setting<'_>> = std::mem::take(&mut self.sets);

@@ -2,7 +2,9 @@
 
 use super::value::Kind;
 use Access::{Bound, Fixed, Hidden, Live, Remembered};
-use Kind::{Bytes, BytesOrShare, Number, OneOf, OutputLimits, SavePoints, Text, YesNo};
+use Kind::{
+    Bytes, BytesOrShare, EventClasses, Number, OneOf, OutputLimits, SavePoints, Text, YesNo,
+};
 
 /// What may be done with a setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,7 +107,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     row("maxmemory-policy", "", Remembered, POLICIES, "noeviction"),
     row("maxmemory-samples", "", Remembered, INT, "5"),
     row("min-replicas-to-write", "min-slaves-to-write", Fixed, INT, "0"),
-    row("notify-keyspace-events", "", Fixed, Text, ""),
+    row("notify-keyspace-events", "", Live, EventClasses, ""),
     row("port", "", Bound, INT, "6379"),
     row("protected-mode", "", Live, YesNo, "yes"),
     row("proto-max-bulk-len", "", Fixed, Bytes, "536870912"),

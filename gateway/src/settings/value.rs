@@ -1,5 +1,7 @@
 //! What a setting may be, and how it is written.
 
+use crate::notify::Classes;
+
 /// The kind of a setting's values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
@@ -17,6 +19,8 @@ pub(super) enum Kind {
     OneOf(&'static [&'static str]),
     /// Classes of clients with three limits each.
     OutputLimits,
+    /// Letters, one for each class of keyspace notifications.
+    EventClasses,
     /// Pairs of seconds and changes.
     SavePoints,
 }
@@ -56,6 +60,10 @@ impl Kind {
                 })
             }
             Self::OutputLimits => output_limits(text, old),
+            Self::EventClasses => match Classes::parse(text) {
+                Some(classes) => Ok(classes.letters()),
+                None => Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned()),
+            },
             Self::SavePoints => {
                 let numbers = text.split_whitespace().map(str::parse::<u32>);
                 match numbers.collect::<Result<Vec<_>, _>>() {
