@@ -191,6 +191,11 @@ fn redis_py_shares_a_pool_of_connections_between_threads() {
 }
 
 #[test]
+fn redis_py_runs_transactions_and_scripts() {
+    Sdk::RedisPy.run("transactions", &two_workers(), &[]);
+}
+
+#[test]
 fn redis_py_listens_in_both_protocols() {
     Sdk::RedisPy.run("listen", &two_workers(), &[]);
 }
@@ -243,7 +248,7 @@ fn redis_py_and_redis_cli_speak_tls() {
 
 #[test]
 fn small_programs_do_what_they_are_for() {
-    for name in ["sessions", "limiter", "counter"] {
+    for name in ["sessions", "limiter", "counter", "lock", "cache"] {
         Sdk::Programs.run(name, &two_workers(), &[]);
     }
 }

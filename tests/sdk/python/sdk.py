@@ -4,6 +4,7 @@ basics PORT                        what most programs do
 basics-resp2 PORT                  the same in RESP2
 async  PORT                        many tasks, each with pipelines of its own
 pool   PORT                        threads that share a pool of connections
+transactions PORT                  MULTI by pipelines, WATCH, scripts; many threads at once
 listen PORT                        messages by channel and by pattern, RESP2 and RESP3
 tls    PORT TLS-PORT FOLDER        what most programs do, with ca.pem, one.pem and one.key
 write  PORT CORPUS PLAN SHIFT      sets every key of the plan
@@ -172,6 +173,74 @@ def pool(port):
     check(shared.get("pool:n"), b"2000")
 
 
+def transactions(port, protocol):
+    client = redis.Redis(port=port, protocol=protocol)
+    client.flushall()
+    # A pipeline is a transaction unless it is told not to be.
+    pipe = client.pipeline()
+    check(pipe.set("tx:a", 1).incr("tx:a").hset("tx:h", "f", 1).get("tx:a").execute(), [True, 2, 1, b"2"])
+    try:
+        client.pipeline().set("tx:a", "text").incr("tx:a").set("tx:b", 1).execute()
+        raise AssertionError("INCR of text succeeded")
+    except redis.ResponseError as error:
+        check("not an integer" in str(error), True)
+    check(client.mget("tx:a", "tx:b"), [b"text", b"1"])
+    check(client.pipeline().incr("tx:n").incr("tx:a").execute(raise_on_error=False)[0], 1)
+    try:
+        client.pipeline().set("tx:c", 1).execute_command("NOSUCH").execute()
+        raise AssertionError("a transaction with an unknown command was run")
+    except redis.exceptions.ResponseError:
+        check(client.exists("tx:c"), 0)
+    watching = client.pipeline()
+    watching.watch("tx:n")
+    client.incr("tx:n")
+    watching.multi()
+    watching.set("tx:n", "lost")
+    try:
+        watching.execute()
+        raise AssertionError("a watched key was changed and EXEC ran")
+    except redis.WatchError:
+        check(client.get("tx:n"), b"2")
+    watching.watch("tx:n")
+    watching.unwatch()
+    client.incr("tx:n")
+    check(watching.get("tx:n").execute(), [b"3"])
+    watching.reset()
+
+    # Many move money between two accounts, by WATCH and by a script; none is lost.
+    client.mset({"tx:from": 400, "tx:to": 0})
+    script = "local n=redis.call('decr',KEYS[1]) redis.call('incr',KEYS[2]) return n"
+    move_by_script = client.register_script(script)
+
+    def move(pipe):
+        left = int(pipe.get("tx:from"))
+        got = int(pipe.get("tx:to"))
+        pipe.multi()
+        pipe.set("tx:from", left - 1).set("tx:to", got + 1)
+
+    failures = []
+
+    def work(number):
+        try:
+            for _ in range(25):
+                if number % 2:
+                    client.transaction(move, "tx:from", "tx:to", watch_delay=0.001)
+                else:
+                    move_by_script(keys=["tx:from", "tx:to"])
+        except BaseException as error:  # for the thread that waits
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    check(failures, [])
+    check(client.mget("tx:from", "tx:to"), [b"200", b"200"])
+    check(client.script_exists(move_by_script.sha), [True])
+    check(client.script_flush(), True)
+    check(move_by_script(keys=["tx:from", "tx:to"]), 199)
+    check(client.eval("return {KEYS[1],ARGV[1],1.9}", 1, "k", "a"), [b"k", b"a", 1])
+
+
 def listen(port, protocol):
     client = redis.Redis(port=port, protocol=protocol)
     listener = client.pubsub()
@@ -232,6 +301,9 @@ def main():
         return asyncio.run(tasks(port))
     if mode == "pool":
         return pool(port)
+    if mode == "transactions":
+        transactions(port, 2)
+        return transactions(port, 3)
     if mode == "listen":
         listen(port, 2)
         return listen(port, 3)
