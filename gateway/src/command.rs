@@ -29,6 +29,7 @@ pub mod bits;
 pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod connection;
+pub(crate) mod debug;
 pub(crate) mod docs;
 pub(crate) mod dump;
 pub mod eval;
@@ -157,6 +158,7 @@ pub enum Walk {
     FlushAll,
     Info,
     Lcs,
+    Debug,
 }
 
 /// Commands that concern the connection or the server.

@@ -54,6 +54,8 @@ pub struct Config {
     pub protected_mode: bool,
     /// Classes of events that who listens is told of, by Redis's letters.
     pub notify_keyspace_events: String,
+    /// Whether clients may use DEBUG.
+    pub enable_debug_command: bool,
     /// Seconds after which a silent connection is closed; 0 is never.
     pub timeout_s: u64,
     /// Bytes of replies that may wait for one client; with more, it is not read
@@ -241,6 +243,9 @@ struct Layer {
     /// gateway the same, since each tells of its own writes [default: none]
     #[arg(long, env = "FUSEE_NOTIFY_KEYSPACE_EVENTS", value_name = "CLASSES")]
     notify_keyspace_events: Option<String>,
+    /// Let clients use DEBUG, for tests [default: no]
+    #[arg(long, env = "FUSEE_ENABLE_DEBUG_COMMAND", value_enum, value_name = "YES|NO")]
+    enable_debug_command: Option<YesNo>,
     /// While there is no password, serve only clients of this machine [default: yes]
     #[arg(long, env = "FUSEE_PROTECTED_MODE", value_enum, value_name = "YES|NO")]
     protected_mode: Option<YesNo>,
@@ -289,6 +294,7 @@ impl Default for Config {
             acl_file: None,
             protected_mode: true,
             notify_keyspace_events: String::new(),
+            enable_debug_command: false,
             timeout_s: 0,
             output_limit_bytes: 64 << 20,
             query_limit_bytes: 1 << 30,
@@ -378,6 +384,7 @@ impl Config {
         put(&mut self.acl_file, layer.aclfile.map(Some));
         put(&mut self.protected_mode, layer.protected_mode.map(|answer| answer == YesNo::Yes));
         put(&mut self.notify_keyspace_events, layer.notify_keyspace_events);
+        put(&mut self.enable_debug_command, layer.enable_debug_command.map(|a| a == YesNo::Yes));
         put(&mut self.timeout_s, layer.timeout);
         put(&mut self.output_limit_bytes, layer.output_limit.map(|size| size.0 as usize));
         put(&mut self.drain_s, layer.drain);

@@ -99,6 +99,11 @@ pub trait Keyspace {
         Vec::new()
     }
 
+    /// Whether values that have ended are looked for in the background.
+    fn sweep(&self, does: bool) {
+        let _ = does;
+    }
+
     /// Gives up what the worker holds of the pool; all operations have ended.
     async fn leave(&self) {}
 

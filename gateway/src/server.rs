@@ -150,6 +150,8 @@ where
     let port = addresses.first().map_or(config.port, SocketAddr::port);
     settings.tell("port", port.to_string());
     let classes = Classes::parse(&config.notify_keyspace_events).unwrap_or_default();
+    let debug = if config.enable_debug_command { "yes" } else { "no" };
+    settings.tell("enable-debug-command", debug.to_owned());
     settings.tell("notify-keyspace-events", classes.letters());
     settings.tell("tls-port", tls_addresses.first().map_or(0, SocketAddr::port).to_string());
     settings.tell("maxmemory", config.memory_bytes.to_string());

@@ -41,6 +41,9 @@ pub(crate) struct Settings {
     max_memory: AtomicU64,
     /// What keyspace notifications are about.
     notified: AtomicU16,
+    debug: AtomicBool,
+    /// Whether what has ended is looked for; DEBUG's only.
+    sweeps: AtomicBool,
     values: Mutex<BTreeMap<&'static str, String>>,
 }
 
@@ -73,6 +76,8 @@ impl Settings {
             subscriber_bytes: AtomicUsize::new(0),
             max_memory: AtomicU64::new(0),
             notified: AtomicU16::new(0),
+            debug: AtomicBool::new(false),
+            sweeps: AtomicBool::new(true),
             values: Mutex::new(values.collect()),
         };
         settings.tell("maxclients", max_clients.to_string());
@@ -113,6 +118,7 @@ impl Settings {
                 let classes = Classes::parse(&value).unwrap_or_default();
                 self.notified.store(classes.bits(), Ordering::Relaxed);
             }
+            "enable-debug-command" => self.debug.store(value == "yes", Ordering::Relaxed),
             "maxmemory" => self.max_memory.store(number(), Ordering::Relaxed),
             _ => {}
         }
@@ -136,6 +142,19 @@ impl Settings {
 
     pub(crate) fn script_ms(&self) -> u64 {
         self.script_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn allows_debug(&self) -> bool {
+        self.debug.load(Ordering::Relaxed)
+    }
+
+    /// Whether what has ended is looked for.
+    pub(crate) fn sweeps(&self) -> bool {
+        self.sweeps.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn sweep(&self, does: bool) {
+        self.sweeps.store(does, Ordering::Relaxed);
     }
 
     #[inline]

@@ -382,6 +382,10 @@ impl<F: Fabric> Keyspace for PoolStore<F> {
         self.store.take_expired(is_wanted)
     }
 
+    fn sweep(&self, does: bool) {
+        self.store.sweep_in_background(does);
+    }
+
     async fn leave(&self) {
         match tokio::time::timeout(LEAVE, self.store.leave()).await {
             Ok(Ok(())) => {}

@@ -274,6 +274,7 @@ impl<K: Keyspace + 'static> Worker<K> {
 
     async fn maintain(self: Rc<Self>) {
         while !self.leaving.get() {
+            self.keyspace.sweep(self.place.shared.settings.sweeps());
             let pause = self.keyspace.maintain().await;
             self.renew().await;
             self.tell_expired();

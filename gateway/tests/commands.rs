@@ -604,3 +604,38 @@ fn a_full_pool_refuses_writes_and_serves_the_rest() {
     assert_eq!(client.ask(&format!("SET b {value}")), "+OK\\r\\n");
     assert!(client.ask("INFO errorstats").contains("errorstat_OOM:count=4"));
 }
+
+#[test]
+fn debug_is_for_who_was_allowed_to_use_it() {
+    let gateway = Gateway::start();
+    assert!(gateway.client().ask("DEBUG SLEEP 0").starts_with("-ERR DEBUG command not allowed"));
+    let settings = gateway::config::Config { enable_debug_command: true, ..config() };
+    let gateway = Gateway::over_the_store(&settings);
+    let mut client = gateway.client();
+    client.ask("HSET h f v");
+    client.ask("COPY h h2");
+    assert_eq!(client.ask("DEBUG DIGEST-VALUE h"), client.ask("DEBUG DIGEST-VALUE h2"));
+    client.ask("HSET h2 f w");
+    assert_ne!(client.ask("DEBUG DIGEST-VALUE h"), client.ask("DEBUG DIGEST-VALUE h2"));
+    for (words, reply) in [
+        ("DEBUG OBJECT h", "encoding:listpack"),
+        ("DEBUG OBJECT nosuch", "-ERR no such key"),
+        ("DEBUG STRINGMATCH-LEN 10 aaaaaaaaaa", ":1"),
+        ("DEBUG STRINGMATCH-LEN 10 a*b", ":0"),
+        ("DEBUG STRINGMATCH-LEN -1 a", "-ERR value is not an integer or out of range"),
+        ("DEBUG SLEEP 0.01", "+OK"),
+        ("DEBUG SLEEP nan", "+OK"),
+        ("DEBUG PROTOCOL true", ":1"),
+        ("DEBUG JMAP", "-ERR DEBUG: unknown subcommand"),
+        ("DEBUG SET-ACTIVE-EXPIRE 0", "+OK"),
+        ("SET k v PX 1", "+OK"),
+        ("DEBUG SLEEP 0.2", "+OK"),
+        ("DBSIZE", ":3"),
+        ("DEBUG SET-ACTIVE-EXPIRE 1", "+OK"),
+        ("DEBUG SLEEP 0.5", "+OK"),
+        ("DBSIZE", ":2"),
+    ] {
+        let got = client.ask(words);
+        assert!(got.contains(reply), "{words}: {got}");
+    }
+}

@@ -290,7 +290,7 @@ fn gateway_arguments(command: &mut Command, options: &Options, metrics_port: Opt
 }
 
 fn redis_arguments(command: &mut Command, options: &Options) {
-    command.args(["--save", "", "--appendonly", "no"]);
+    command.args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]);
     if let Some(mib) = options.memory_mib {
         command.arg("--maxmemory").arg(format!("{mib}mb"));
     }

@@ -93,7 +93,8 @@ impl<F: Fabric, E: Env> Store<F, E> {
             }
         }
         let now_ms = self.env.now_ms();
-        let over = |at: Option<u64>| at.is_some_and(|at| at <= now_ms);
+        let sweeps = self.sweeps();
+        let over = |at: Option<u64>| sweeps && at.is_some_and(|at| at <= now_ms);
         for object in objects.in_use.iter().filter(|object| over(object.expires_at_ms)) {
             match self.expire(object.word).await {
                 // A removal needs an object itself: the next walk tries again.

@@ -15,6 +15,7 @@ const META_BYTES: usize = 40;
 pub(crate) struct Sweep {
     position: Cell<usize>,
     number: Cell<u32>,
+    is_off: Cell<bool>,
 }
 
 /// Bytes of names that wait to be told; what ends while so many do is not told.
@@ -38,6 +39,16 @@ impl<F: Fabric, E: Env> Store<F, E> {
         self.expired.keys.take()
     }
 
+    /// Whether this client looks for values that have ended before anybody asks for them,
+    /// which it does at first. Tests of what is read then turn it off.
+    pub fn sweep_in_background(&self, does: bool) {
+        self.sweep.is_off.set(!does);
+    }
+
+    pub(crate) fn sweeps(&self) -> bool {
+        !self.sweep.is_off.get()
+    }
+
     /// Counts a key that was removed because its time had come.
     pub(crate) fn count_expired(&self, key: Key<'_>) {
         self.stats.expired.add(1);
@@ -51,6 +62,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
     /// Looks at up to `most` own objects that may end, removes the keys of those
     /// that have, and returns how many. 1 round trip, and a delete for each.
     pub(crate) async fn sweep(&self, most: usize) -> Result<usize, Error> {
+        let most = if self.sweeps() { most } else { 0 };
         let visited = self.next_expiring(most);
         if visited.is_empty() {
             return Ok(0);

@@ -1,6 +1,6 @@
 //! Commands about keys, whatever their values are.
 
-use super::{Call, NOT_INTEGER, SYNTAX, Walk, glob, info, integer, is, lcs};
+use super::{Call, NOT_INTEGER, SYNTAX, Walk, debug, glob, info, integer, is, lcs};
 use crate::keyspace::Keyspace;
 use crate::reply::Reply;
 use crate::request::Arguments;
@@ -38,6 +38,7 @@ pub(crate) async fn walk<K: Keyspace>(walk: Walk, mut call: Call<'_, K>, place: 
         Walk::FlushAll => flush(call, None).await,
         Walk::Info => info::info(call, place).await,
         Walk::Lcs => lcs::lcs(call).await,
+        Walk::Debug => debug::debug(call, place).await,
     }
 }
 

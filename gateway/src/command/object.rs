@@ -40,7 +40,7 @@ pub(super) fn answer(
         return reply.null();
     };
     match read {
-        ObjectRead::Encoding => match encoding(entry) {
+        ObjectRead::Encoding => match encoding(entry.kind, entry.value) {
             Ok(name) => reply.bulk(name.as_bytes()),
             Err(packed::Unreadable) => unreadable(reply),
         },
@@ -79,18 +79,18 @@ fn takes_samples(arguments: Arguments<'_>, reply: &mut Reply) -> bool {
 
 /// The name of the encoding that Redis would have chosen by its default limits:
 /// what programs look at is whether a value is of the compact kind.
-fn encoding(entry: Entry<'_>) -> Result<&'static str, packed::Unreadable> {
+pub(super) fn encoding(kind: Kind, value: &[u8]) -> Result<&'static str, packed::Unreadable> {
     let compact = |names: [&'static str; 2]| {
-        let mut items = packed::items(entry.value)?;
+        let mut items = packed::items(value)?;
         let is_long =
             |item: Result<&[u8], _>| item.map(|item| item.len() > COMPACT_VALUE_BYTES_MAX);
-        let many = packed::count(entry.value)? > 2 * hash::COMPACT_FIELDS_MAX;
+        let many = packed::count(value)? > 2 * hash::COMPACT_FIELDS_MAX;
         let any = items.try_fold(many, |any, item| is_long(item).map(|long| any || long))?;
         Ok(names[usize::from(any)])
     };
-    match entry.kind {
-        Kind::String if integer(entry.value).is_some() => Ok("int"),
-        Kind::String if entry.value.len() <= EMBEDDED_BYTES_MAX => Ok("embstr"),
+    match kind {
+        Kind::String if integer(value).is_some() => Ok("int"),
+        Kind::String if value.len() <= EMBEDDED_BYTES_MAX => Ok("embstr"),
         Kind::String => Ok("raw"),
         Kind::Hash | Kind::Set => compact(["listpack", "hashtable"]),
         Kind::List => compact(["listpack", "quicklist"]),

@@ -188,6 +188,7 @@ pub static COMMANDS: &[Command] = &[
     row("config|set", Local(Local::ConfigSet), -4, ADMIN | NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "2.0.0", "Changes settings."),
     row("copy", Write(Write::Copy), -3, WRITE | DENYOOM, (1, 2, 1), Group::Generic, "6.2.0", "Copies a value to another key."),
     row("dbsize", Walk(Walk::DbSize), 1, READONLY | FAST, (0, 0, 0), Group::Server, "1.0.0", "Returns the number of keys."),
+    row("debug", Walk(Walk::Debug), -2, ADMIN | NOSCRIPT | LOADING | STALE, (0, 0, 0), Group::Server, "1.0.0", "Tests the server, where that is allowed."),
     row("decr", Write(Write::Decr), 2, WRITE | DENYOOM | FAST, (1, 1, 1), Group::String, "1.0.0", "Subtracts one from an integer."),
     row("decrby", Write(Write::DecrBy), 3, WRITE | DENYOOM | FAST, (1, 1, 1), Group::String, "1.0.0", "Subtracts from an integer."),
     row("del", Write(Write::Del), -2, WRITE, (1, -1, 1), Group::Generic, "1.0.0", "Removes keys."),
