@@ -134,6 +134,7 @@ pub enum Write {
     Rename,
     RenameNx,
     Copy,
+    Move,
     SetBit,
     BitOp,
     BitField,
@@ -448,7 +449,8 @@ pub(crate) async fn write_within<K: InTransaction>(
 /// Whether a command touches more than one key.
 fn names_several(write: Write, arguments: Arguments<'_>) -> bool {
     match write {
-        Write::Rename | Write::RenameNx | Write::Copy | Write::BitOp | Write::MSetNx => true,
+        Write::Rename | Write::RenameNx | Write::Copy | Write::Move => true,
+        Write::BitOp | Write::MSetNx => true,
         Write::Del => arguments.len() > 2,
         Write::MSet => arguments.len() > 3,
         _ => false,
@@ -505,6 +507,7 @@ async fn write_alone<K: Keyspace>(write: Write, call: &mut Call<'_, K>) {
         Write::Rename => rename::rename(call, false).await,
         Write::RenameNx => rename::rename(call, true).await,
         Write::Copy => rename::copy(call).await,
+        Write::Move => rename::move_to(call).await,
         Write::SetBit => bits::set(call).await,
         Write::BitOp => bits::op(call).await,
         Write::BitField => bits::field::bitfield(call).await,

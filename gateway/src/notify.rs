@@ -60,18 +60,31 @@ impl Change {
 #[cold]
 pub(crate) fn tell(shared: &Shared, write: Write, changes: &[Change]) {
     let classes = shared.settings.notified();
-    let one = |change: &Change| {
-        if !change.was_there && change.now != Now::Absent {
+    let replaces = matches!(
+        write,
+        Write::Rename | Write::RenameNx | Write::Copy | Write::Move | Write::Restore
+    );
+    let appears = |change: &Change| {
+        // Redis removes what these replace, so what they write is new.
+        if change.now != Now::Absent && (replaces || !change.was_there) {
             publish(shared, classes, Class::New, "new", change.database, &change.name);
         }
+    };
+    let happens = |change: &Change| {
         for (class, event) in events(write, change.now).into_iter().flatten() {
             publish(shared, classes, class, event, change.database, &change.name);
         }
     };
     match write {
-        // The old name goes before the new one comes.
-        Write::Rename | Write::RenameNx => changes.iter().rev().for_each(one),
-        _ => changes.iter().for_each(one),
+        // What is told of the old name comes before what is told of the new one.
+        Write::Rename | Write::RenameNx | Write::Move => {
+            changes.iter().for_each(appears);
+            changes.iter().rev().for_each(happens);
+        }
+        _ => changes.iter().for_each(|change| {
+            appears(change);
+            happens(change);
+        }),
     }
 }
 
@@ -91,6 +104,7 @@ fn events(write: Write, now: Now) -> [Option<(Class, &'static str)>; 2] {
     let event = match write {
         Write::HDel => Some((Hash, "hdel")),
         Write::Rename | Write::RenameNx if !is_there => Some((Generic, "rename_from")),
+        Write::Move if !is_there => Some((Generic, "move_from")),
         _ if !is_there => None,
         Write::Set
         | Write::SetNx
@@ -110,6 +124,7 @@ fn events(write: Write, now: Now) -> [Option<(Class, &'static str)>; 2] {
         Write::HIncrByFloat => Some((Hash, "hincrbyfloat")),
         Write::Rename | Write::RenameNx => Some((Generic, "rename_to")),
         Write::Copy => Some((Generic, "copy_to")),
+        Write::Move => Some((Generic, "move_to")),
         Write::Restore => Some((Generic, "restore")),
         Write::GetEx if now == Now::Lasting => Some((Generic, "persist")),
         Write::Persist => Some((Generic, "persist")),
@@ -119,7 +134,7 @@ fn events(write: Write, now: Now) -> [Option<(Class, &'static str)>; 2] {
         Write::Del | Write::GetDel => None,
     };
     let more = match write {
-        Write::Rename | Write::RenameNx => None,
+        Write::Rename | Write::RenameNx | Write::Move => None,
         _ if !is_there => REMOVED,
         Write::Set | Write::SetEx | Write::PSetEx if now == Now::Ending => {
             Some((Generic, "expire"))

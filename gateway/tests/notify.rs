@@ -95,6 +95,8 @@ const COMMANDS: &[&str] = &[
     "COPY fresher c",
     "COPY fresher copied",
     "COPY fresher copied REPLACE",
+    "MOVE copied 5",
+    "MOVE copied 5",
     "SETBIT bits 3 1",
     "BITOP NOT bits2 bits",
     "BITOP AND bits2 nosuch",

@@ -44,6 +44,7 @@ impl Access {
             "set" if arguments.from(3).any(|option| is(option, "get")) => BOTH,
             "getset" | "getdel" | "getex" | "incr" | "decr" | "incrby" | "decrby"
             | "incrbyfloat" | "hincrby" | "hincrbyfloat" | "setbit" | "bitfield" => BOTH,
+            "move" => BOTH,
             // Nobody knows what a script or a function will do.
             "eval" | "evalsha" | "fcall" => BOTH,
             _ if command.is_write() => WRITES,

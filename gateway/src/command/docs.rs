@@ -167,7 +167,7 @@ fn key_flags(command: &Command) -> &'static [&'static str] {
         "setnx" => &["OW", "insert"],
         "del" | "unlink" => &["RM", "delete"],
         "append" => &["RW", "insert"],
-        "getdel" => &["RW", "access", "delete"],
+        "getdel" | "move" => &["RW", "access", "delete"],
         _ => &["RW", "update"],
     }
 }

@@ -1,4 +1,4 @@
-//! Values under other names: RENAME, RENAMENX, COPY; and MSETNX. All of them run
+//! Values under other names: RENAME, RENAMENX, COPY, MOVE; and MSETNX. All of them run
 //! in a transaction.
 
 use fusee::{Decision, Key, Kind};
@@ -9,6 +9,7 @@ use crate::keyspace::Keyspace;
 use crate::notify::Change;
 
 const NO_SUCH_KEY: &str = "ERR no such key";
+const SAME: &str = "ERR source and destination objects are the same";
 
 /// What came of a write under a condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,7 +102,7 @@ pub(super) async fn copy<K: Keyspace>(call: &mut Call<'_, K>) {
     }
     let (from, to) = (call.key(1), Key { database, name: call.arguments.get(2) });
     if from == to {
-        return call.reply.error("ERR source and destination objects are the same");
+        return call.reply.error(SAME);
     }
     let Some(source) = call.read_one(from).await else { return };
     let Some(source) = source else { return call.reply.integer(0) };
@@ -112,6 +113,34 @@ pub(super) async fn copy<K: Keyspace>(call: &mut Call<'_, K>) {
         Put::Done => call.reply.integer(1),
         Put::Refused => call.reply.integer(0),
         Put::Failed => {}
+    }
+}
+
+/// MOVE key database
+pub(super) async fn move_to<K: Keyspace>(call: &mut Call<'_, K>) {
+    let number = call.arguments.get(2);
+    let database = match (integer(number), database_of(number)) {
+        (None, _) => return call.reply.error(NOT_INTEGER),
+        (_, None) => return call.reply.error(NO_DATABASE),
+        (_, Some(number)) => number,
+    };
+    let (from, to) = (call.key(1), Key { database, name: call.arguments.get(1) });
+    if from == to {
+        return call.reply.error(SAME);
+    }
+    let Some(source) = call.read_one(from).await else { return };
+    let Some(source) = source else { return call.reply.integer(0) };
+    if source.kind == Kind::Later {
+        return super::wrong_type(call.reply);
+    }
+    match call.put(to, &source, false).await {
+        Put::Failed => return,
+        Put::Refused => return call.reply.integer(0),
+        Put::Done => {}
+    }
+    match call.delete(from).await {
+        Ok(_) => call.reply.integer(1),
+        Err(error) => call.refuse(error),
     }
 }
 

@@ -258,6 +258,7 @@ pub static COMMANDS: &[Command] = &[
     row("memory|usage", Object(ObjectRead::MemoryUsage), -3, READONLY, (2, 2, 1), Group::Server, "4.0.0", "Returns how many bytes a value takes."),
     row("mget", Read(Read::MGet), -2, READONLY | FAST, (1, -1, 1), Group::String, "1.0.0", "Returns several strings."),
     row("monitor", Local(Local::Monitor), 1, ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI, (0, 0, 0), Group::Server, "1.0.0", "Shows the commands of all clients as they run."),
+    row("move", Write(Write::Move), 3, WRITE | FAST, (1, 1, 1), Group::Generic, "1.0.0", "Moves a key to another database."),
     row("mset", Write(Write::MSet), -3, WRITE | DENYOOM, (1, -1, 2), Group::String, "1.0.1", "Sets several strings."),
     row("msetnx", Write(Write::MSetNx), -3, WRITE | DENYOOM, (1, -1, 2), Group::String, "1.0.1", "Sets several strings if none of their keys is there."),
     row("multi", Multi(Multi::Multi), 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, (0, 0, 0), Group::Transactions, "1.2.0", "Keeps the commands that follow until EXEC."),
