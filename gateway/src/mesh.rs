@@ -44,6 +44,16 @@ pub(crate) struct Others {
     pub(crate) directory: Directory,
 }
 
+/// What is counted here, for who reads the metrics.
+pub(crate) fn describe_metrics() {
+    metrics::describe_gauge!("gateway_peers", "Other gateways that this one brings messages to.");
+    metrics::describe_counter!(BROUGHT, "Messages that were brought to another gateway.");
+    metrics::describe_counter!(LOST, "Messages that another gateway was not reached for.");
+}
+
+const BROUGHT: &str = "gateway_peer_messages_total";
+const LOST: &str = "gateway_peer_messages_lost_total";
+
 /// The links to other gateways.
 #[derive(Debug, Default)]
 pub(crate) struct Mesh {
@@ -104,6 +114,9 @@ pub(crate) async fn run(others: Others, shared: Arc<Shared>) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let address = listener.local_addr()?.to_string();
     let secret = Token::random();
+    // A rate needs the 0 before the first message.
+    metrics::counter!(BROUGHT).increment(0);
+    metrics::counter!(LOST).increment(0);
     let meeting = async {
         loop {
             shared.mesh.link(directory(address.clone(), secret).await);

@@ -85,6 +85,7 @@ pub(crate) fn recorded() -> &'static PrometheusHandle {
             "gateway_scrapes_total",
             "Times that these metrics were asked for."
         );
+        crate::mesh::describe_metrics();
         handle
     })
 }

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tracing::debug;
 
 use super::frame::GREETING;
+use super::{BROUGHT, LOST};
 
 /// Bytes that wait for a gateway; what comes when there are as many is lost.
 const WAITING_BYTES_MAX: usize = 64 << 20;
@@ -114,7 +115,7 @@ impl Link {
                     count += 1;
                 }
                 if count > 0 {
-                    metrics::counter!("gateway_peer_messages_total").increment(count);
+                    metrics::counter!(BROUGHT).increment(count);
                     return true;
                 }
             }
@@ -129,5 +130,5 @@ async fn timely<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
 
 /// Counts messages that another gateway will not get.
 fn lost(count: usize) {
-    metrics::counter!("gateway_peer_messages_lost_total").increment(count as u64);
+    metrics::counter!(LOST).increment(count as u64);
 }
