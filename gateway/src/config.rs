@@ -1,6 +1,6 @@
 //! Configuration: flags, then environment, then a file, then defaults.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
@@ -38,8 +38,9 @@ pub struct Config {
     pub memory_nodes: u16,
     /// The file of the pool to join; without it, memory nodes are embedded.
     pub pool: Option<PathBuf>,
-    /// Where other gateways of the pool bring their messages; port 0 takes any.
-    pub peer_address: SocketAddr,
+    /// Where other gateways of the pool bring their messages, on any port; by default
+    /// where memory nodes on other hosts see this one.
+    pub peer_address: Option<IpAddr>,
     /// May the pool's control plane be without TLS where others could hear it?
     pub insecure: bool,
     /// Keys whose place each worker remembers.
@@ -205,7 +206,7 @@ struct Layer {
     pool: Option<PathBuf>,
     /// Address where other gateways of the pool bring what is published there; one that
     /// other machines reach needs --insecure, as messages are not encrypted [default:
-    /// 127.0.0.1]
+    /// with --insecure the one that leads to the memory nodes, else 127.0.0.1]
     #[arg(long, env = "FUSEE_PEER_ADDRESS", value_name = "ADDRESS")]
     peer_address: Option<IpAddr>,
     /// Speak to the pool's memory nodes without TLS even where others could hear it
@@ -286,7 +287,7 @@ impl Default for Config {
             replicas: 1,
             memory_nodes: 1,
             pool: None,
-            peer_address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            peer_address: None,
             insecure: false,
             index_cache: 1 << 22,
             max_clients: 10_000,
@@ -374,9 +375,7 @@ impl Config {
         put(&mut self.replicas, layer.replicas);
         put(&mut self.memory_nodes, layer.memory_nodes);
         put(&mut self.pool, layer.pool.map(Some));
-        if let Some(address) = layer.peer_address {
-            self.peer_address.set_ip(address);
-        }
+        put(&mut self.peer_address, layer.peer_address.map(Some));
         put(&mut self.insecure, layer.insecure);
         put(&mut self.index_cache, layer.index_cache);
         put(&mut self.max_clients, layer.max_clients);
@@ -432,14 +431,13 @@ impl Config {
                 Size(least)
             ));
         }
-        let peer_ip = self.peer_address.ip();
-        if !peer_ip.is_loopback() && !self.insecure {
+        if let Some(ip) = self.peer_address.filter(|ip| !ip.is_loopback() && !self.insecure) {
             return refuse(format!(
-                "peer-address {peer_ip} is reached from other machines, and messages between \
+                "peer-address {ip} is reached from other machines, and messages between \
                  gateways are not encrypted: say --insecure if nobody else is on that network"
             ));
         }
-        if peer_ip.is_unspecified() {
+        if self.peer_address.is_some_and(|ip| ip.is_unspecified()) {
             return refuse(
                 "peer-address is told to other gateways: name an address of this machine by which \
                  they reach it"

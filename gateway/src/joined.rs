@@ -5,6 +5,7 @@
 //! lives as long as the process. Workers ask it for blocks now and then.
 
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -55,6 +56,18 @@ pub enum Routes {
     Shm(Vec<Arc<ShmNode>>),
     /// They execute verbs at these addresses.
     Tcp(Vec<TcpPeer>),
+}
+
+impl Routes {
+    /// Where a memory node is that other hosts reach too, if there is one.
+    pub fn address_beyond_host(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Shm(_) => None,
+            Self::Tcp(peers) => {
+                peers.iter().map(|peer| peer.address).find(|address| !address.ip().is_loopback())
+            }
+        }
+    }
 }
 
 /// Between two looks at a memory node that is not there yet.

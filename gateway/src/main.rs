@@ -13,6 +13,7 @@ use gateway::Server;
 use gateway::config::{Config, ConfigError};
 use gateway::embedded::Embedded;
 use gateway::joined::{Joined, Routes};
+use gateway::mesh;
 use gateway::renewed::Renewed;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
@@ -56,6 +57,20 @@ async fn start(config: &mut Config) -> Result<Server, String> {
         let joined = Joined::join(file, tls, store).await?;
         let beside = joined.beside();
         let directory = Some(joined.directory());
+        let far = joined.routes().address_beyond_host();
+        if let Some(node) = far.filter(|_| config.peer_address.is_none()) {
+            if config.insecure {
+                config.peer_address = Some(mesh::address_towards(node).map_err(|error| {
+                    format!("no way to the memory node at {node}: {error}; give --peer-address")
+                })?);
+            } else {
+                warn!(
+                    "what is published at gateways of other hosts does not come here, nor the \
+                     other way round: give --peer-address, and --insecure if nobody else is on \
+                     that network"
+                );
+            }
+        }
         match joined.routes() {
             Routes::Shm(nodes) => {
                 gateway::start_among(config, beside, directory, async move |_worker| {

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,6 +53,22 @@ pub(crate) fn describe_metrics() {
 
 const BROUGHT: &str = "gateway_peer_messages_total";
 const LOST: &str = "gateway_peer_messages_lost_total";
+
+/// The address of this host by which it reaches `node`, and so do others it. Nothing is
+/// sent.
+///
+/// # Errors
+///
+/// If there is no way there.
+pub fn address_towards(node: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match node {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(node)?;
+    Ok(socket.local_addr()?.ip())
+}
 
 /// The links to other gateways.
 #[derive(Debug, Default)]
@@ -142,4 +158,15 @@ pub(crate) async fn run(others: Others, shared: Arc<Shared>) -> io::Result<()> {
         }
     };
     tokio::join!(meeting, listening).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_reached_by_the_address_that_leads_to_the_node() {
+        let node = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+        assert_eq!(address_towards(node).unwrap(), node.ip());
+    }
 }

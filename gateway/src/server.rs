@@ -1,7 +1,7 @@
 //! From a configuration to a running server and back.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -140,7 +140,10 @@ where
     };
     let metrics_listener = listen_for_metrics(config)?;
     let others = match directory {
-        Some(directory) => Some(Others { listener: bind(config.peer_address, false)?, directory }),
+        Some(directory) => {
+            let ip = config.peer_address.unwrap_or(Ipv4Addr::LOCALHOST.into());
+            Some(Others { listener: bind(SocketAddr::new(ip, 0), false)?, directory })
+        }
         None => None,
     };
     let metrics_address = metrics_listener.as_ref().and_then(|one| one.local_addr().ok());
