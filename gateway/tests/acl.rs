@@ -344,3 +344,63 @@ fn categories_hold_the_commands_that_they_hold_in_redis() {
     }
     assert!(differences.is_empty(), "{differences:#?}");
 }
+
+/// COMMAND GETKEYSANDFLAGS of redis-server, which its ACL goes by.
+#[test]
+fn keys_are_used_for_what_redis_uses_them() {
+    let redis = common::redis::Redis::start();
+    let gateway = Gateway::start();
+    let mut clients = [Client::connect(redis.address), gateway.client()];
+    for words in [
+        "GET k",
+        "MGET a b",
+        "DUMP k",
+        "EXISTS a b",
+        "TOUCH a",
+        "TYPE k",
+        "STRLEN k",
+        "WATCH a b",
+        "HEXISTS k f",
+        "HGET k f",
+        "MEMORY USAGE k",
+        "OBJECT ENCODING k",
+        "SET k v",
+        "SET k v PX 1 GET",
+        "SETEX k 1 v",
+        "SETNX k v",
+        "MSET a 1 b 2",
+        "MSETNX a 1 b 2",
+        "APPEND k v",
+        "SETRANGE k 0 v",
+        "INCR k",
+        "GETSET k v",
+        "GETDEL k",
+        "GETEX k",
+        "DEL a b",
+        "UNLINK a",
+        "RENAME a b",
+        "RENAMENX a b",
+        "COPY a b",
+        "MOVE a 1",
+        "RESTORE k 0 v",
+        "EXPIRE k 1",
+        "PERSIST k",
+        "SETBIT k 0 1",
+        "BITOP NOT a b",
+        "BITFIELD k GET u8 0",
+        "BITFIELD k GET u8 0 SET u8 0 1",
+        "BITFIELD_RO k GET u8 0",
+        "HSET k f v",
+        "HSETNX k f v",
+        "HDEL k f",
+        "HINCRBY k f 1",
+        "EVAL s 2 a b c",
+        "EVALSHA_RO s 1 a",
+        "FCALL f 1 a",
+        "FCALL_RO f 1 a",
+    ] {
+        let request = format!("COMMAND GETKEYSANDFLAGS {words}");
+        let [wanted, got] = clients.each_mut().map(|client| client.ask(&request));
+        assert_eq!(got, wanted, "{words}");
+    }
+}

@@ -19,32 +19,28 @@ const BOTH: Access = Access { reads: true, writes: true };
 impl Access {
     /// What `command` does with the key at `place` of its arguments, by the flags
     /// that Redis has for it.
-    pub(super) fn of(command: &Command, arguments: Arguments<'_>, place: usize) -> Self {
-        let is_first = place == usize::from(command.keys.0.unsigned_abs());
+    pub(crate) fn of(command: &Command, arguments: Arguments<'_>, place: usize) -> Self {
         match command.name {
-            "exists" | "touch" | "type" | "strlen" | "hlen" | "hstrlen" | "hexists"
+            "set" if !(3..arguments.len()).any(|at| is(arguments.get(at), "get")) => WRITES,
+            "bitfield" if only_gets(arguments) => READS,
+            _ => Self::usual(command, command.is_first_key(place)),
+        }
+    }
+
+    /// What it does whatever its other arguments are, at the most.
+    pub(crate) fn usual(command: &Command, is_first: bool) -> Self {
+        match command.name {
+            "exists" | "touch" | "type" | "strlen" | "hlen" | "hstrlen" | "hexists" | "watch"
             | "memory|usage" => KNOWS,
             name if name.starts_with("object|") => KNOWS,
             "copy" if is_first => READS,
             "copy" => WRITES,
-            "rename" | "renamenx" => {
-                if is_first {
-                    BOTH
-                } else {
-                    WRITES
-                }
-            }
-            "bitop" => {
-                if is_first {
-                    WRITES
-                } else {
-                    READS
-                }
-            }
-            "set" if arguments.from(3).any(|option| is(option, "get")) => BOTH,
-            "getset" | "getdel" | "getex" | "incr" | "decr" | "incrby" | "decrby"
-            | "incrbyfloat" | "hincrby" | "hincrbyfloat" | "setbit" | "bitfield" => BOTH,
-            "move" => BOTH,
+            "rename" | "renamenx" if is_first => BOTH,
+            "rename" | "renamenx" => WRITES,
+            "bitop" if is_first => WRITES,
+            "bitop" => READS,
+            "set" | "getset" | "getdel" | "getex" | "incr" | "decr" | "incrby" | "decrby"
+            | "incrbyfloat" | "hincrby" | "hincrbyfloat" | "setbit" | "bitfield" | "move" => BOTH,
             // Nobody knows what a script or a function will do.
             "eval" | "evalsha" | "fcall" => BOTH,
             _ if command.is_write() => WRITES,
@@ -56,4 +52,15 @@ impl Access {
     pub(crate) fn covers(self, wanted: Self) -> bool {
         (self.reads || !wanted.reads) && (self.writes || !wanted.writes)
     }
+}
+
+/// Whether BITFIELD is asked for nothing but GET encoding offset.
+fn only_gets(arguments: Arguments<'_>) -> bool {
+    let mut words = arguments.from(2);
+    while let Some(word) = words.next() {
+        if !is(word, "get") || words.next().and(words.next()).is_none() {
+            return false;
+        }
+    }
+    true
 }

@@ -2,6 +2,7 @@
 
 use super::table::{self, COMMANDS, Command, Group};
 use super::{Run, SYNTAX, glob, is};
+use crate::acl::Access;
 use crate::reply::Reply;
 use crate::request::Arguments;
 
@@ -132,7 +133,8 @@ pub(super) fn getkeysandflags(arguments: Arguments<'_>, reply: &mut Reply) {
     for place in places {
         reply.array(2);
         reply.bulk(arguments.get(place));
-        let flags = key_flags(command);
+        let access = Access::of(command, arguments.skip(2), place - 2);
+        let flags = key_flags(command, command.is_first_key(place - 2), access);
         reply.set(flags.len());
         flags.iter().for_each(|flag| reply.simple(flag));
     }
@@ -158,16 +160,20 @@ fn keys_of(arguments: Arguments<'_>) -> Result<(&'static Command, Vec<usize>), &
     Ok((command, places.map(|place| place + 2).collect()))
 }
 
-/// What a command does with its keys, in Redis's words.
-fn key_flags(command: &Command) -> &'static [&'static str] {
+/// What a command does with a key that it uses so, in Redis's words.
+fn key_flags(command: &Command, is_first: bool, access: Access) -> &'static [&'static str] {
     match command.name {
-        "eval" | "evalsha" => &["RW", "access", "update"],
-        _ if !command.is_write() => &["RO", "access"],
-        "set" | "setex" | "psetex" | "mset" | "msetnx" => &["OW", "update"],
-        "setnx" => &["OW", "insert"],
+        _ if !access.writes && !access.reads => &["RO"],
+        _ if !access.writes => &["RO", "access"],
+        "rename" | "renamenx" if is_first => &["RW", "access", "delete"],
+        "setnx" | "msetnx" | "renamenx" => &["OW", "insert"],
+        "setex" | "psetex" | "mset" | "restore" | "rename" | "copy" | "bitop" => &["OW", "update"],
+        "set" if !access.reads => &["OW", "update"],
         "del" | "unlink" => &["RM", "delete"],
-        "append" => &["RW", "insert"],
-        "getdel" | "move" => &["RW", "access", "delete"],
+        "append" | "hsetnx" => &["RW", "insert"],
+        "hdel" => &["RW", "delete"],
+        "getdel" => &["RW", "access", "delete"],
+        _ if access.reads => &["RW", "access", "update"],
         _ => &["RW", "update"],
     }
 }
@@ -200,7 +206,7 @@ fn key_specs(command: &Command, reply: &mut Reply) {
     reply.array(1);
     reply.map(3);
     reply.bulk(b"flags");
-    let flags = key_flags(command);
+    let flags = key_flags(command, true, Access::usual(command, true));
     reply.set(flags.len());
     flags.iter().for_each(|flag| reply.simple(flag));
     reply.bulk(b"begin_search");

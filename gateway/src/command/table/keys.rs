@@ -18,6 +18,11 @@ impl Command {
         matches!(self.run, Run::Eval(_) | Run::Function(Function::Call | Function::CallRo))
     }
 
+    /// Whether the key at this place of the arguments is the first.
+    pub(crate) fn is_first_key(&self, place: usize) -> bool {
+        place == usize::from(self.keys.0.unsigned_abs())
+    }
+
     /// The places of its keys among so many arguments.
     pub fn key_places(&self, arguments: usize) -> impl Iterator<Item = usize> + use<> {
         let (first, last, step) = self.keys;
