@@ -41,6 +41,10 @@ fn values_go_both_ways_as_in_redis() {
             ("return redis.sha1hex('')", "$40|da39a3ee5e6b4b0d3255bfef95601890afd80709|"),
             ("return #redis.call('keys','*')", ":1|"),
             ("redis.call('select',1); return redis.call('exists','k')", ":0|"),
+            ("return redis.call('copy',KEYS[1],'other','db','7')", ":1|"),
+            ("return redis.call('move',KEYS[1],8)", ":1|"),
+            ("redis.call('select',7); return redis.call('exists','other')", ":1|"),
+            ("redis.call('select',8); return redis.call('move',KEYS[1],0)", ":1|"),
         ] {
             assert_eq!(eval(&mut client, &[script, "1", "k", "x", "y"]), reply, "{script}");
         }

@@ -113,8 +113,9 @@ pub(super) async fn run_program<K: InTransaction>(
             Outcome::Reply(result) | Outcome::Killed(result) => {
                 return finish(result, reply);
             }
-            Outcome::Keys(database, names) => {
-                let keys: Vec<Key<'_>> = names.iter().map(|name| Key { database, name }).collect();
+            Outcome::Keys(keys) => {
+                let keys: Vec<Key<'_>> =
+                    keys.iter().map(|&(database, ref name)| Key { database, name }).collect();
                 if let Err(error) = keyspace.look_at(&keys).await {
                     return refuse(reply, error);
                 }

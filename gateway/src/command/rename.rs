@@ -4,12 +4,28 @@
 use fusee::{Decision, Key, Kind};
 
 use super::connection::{NO_DATABASE, database_of};
-use super::{Call, NOT_INTEGER, Owned, SYNTAX, integer, is};
+use super::table::Command;
+use super::{Call, NOT_INTEGER, Owned, Run, SYNTAX, Write, integer, is};
 use crate::keyspace::Keyspace;
 use crate::notify::Change;
+use crate::request::Arguments;
 
 const NO_SUCH_KEY: &str = "ERR no such key";
 const SAME: &str = "ERR source and destination objects are the same";
+
+/// The key in another database that MOVE or COPY writes.
+pub(crate) fn key_elsewhere<'a>(command: &Command, arguments: Arguments<'a>) -> Option<Key<'a>> {
+    let (name, number) = match command.run {
+        _ if !command.takes(arguments.len()) => return None,
+        Run::Write(Write::Move) => (arguments.get(1), arguments.get(2)),
+        Run::Write(Write::Copy) => {
+            let mut options = arguments.from(3).skip_while(|option| !is(option, "db")).skip(1);
+            (arguments.get(2), options.next()?)
+        }
+        _ => return None,
+    };
+    Some(Key { database: database_of(number)?, name })
+}
 
 /// What came of a write under a condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

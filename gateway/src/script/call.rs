@@ -12,7 +12,7 @@ use super::value::{one, print, take};
 use crate::acl::{self, Denied, User};
 use crate::command::multi::{Kept, Queue, run_kept};
 use crate::command::table::{self, Command};
-use crate::command::{self, Local, Run as Ran, connection, guard};
+use crate::command::{self, Local, Run as Ran, connection, guard, rename};
 use crate::keyspace::InTransaction;
 use crate::reply::{Protocol, Reply};
 use crate::request::Arguments;
@@ -131,7 +131,8 @@ impl<'a, K: InTransaction> Calls<'a, K> {
         let Some(id) = table::find(arguments.get(0)) else { return (None, Vec::new()) };
         let command = guard::resolved(id, arguments);
         let names = command.key_places(arguments.len()).map(|place| arguments.get(place));
-        (Some(command), names.map(|name| Key { database, name }).collect())
+        let here = names.map(|name| Key { database, name });
+        (Some(command), here.chain(rename::key_elsewhere(command, arguments)).collect())
     }
 
     fn give_up(&self, queue: Queue) -> mlua::Result<Value> {
@@ -139,13 +140,12 @@ impl<'a, K: InTransaction> Calls<'a, K> {
             let (command, keys) = queue.last().map_or((None, Vec::new()), |k| self.keys_of(k));
             match command.map(|command| command.run) {
                 Some(Ran::Walk(_)) => None,
-                _ => Some(keys.iter().map(|key| key.name.to_vec()).collect()),
+                _ => Some(keys.iter().map(|key| (key.database, key.name.to_vec())).collect()),
             }
         };
-        let database = self.database.get();
         self.needs.borrow_mut().get_or_insert(match needs {
-            Some(keys) => Outcome::Keys(database, keys),
-            None => Outcome::Walk(database, queue),
+            Some(keys) => Outcome::Keys(keys),
+            None => Outcome::Walk(self.database.get(), queue),
         });
         Err(mlua::Error::runtime(GIVEN_UP))
     }

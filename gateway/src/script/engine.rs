@@ -51,8 +51,8 @@ pub(crate) enum Outcome {
     Reply(Reply),
     /// Killed: what it has written is forgotten.
     Killed(Reply),
-    /// It has to begin anew once these keys, of this database, have been looked at.
-    Keys(u8, Vec<Vec<u8>>),
+    /// It has to begin anew once these keys have been looked at, each of a database.
+    Keys(Vec<(u8, Vec<u8>)>),
     /// It has to begin anew once this command, of this database, has been run.
     Walk(u8, Queue),
     /// It has to begin anew where it keeps nobody else waiting.
