@@ -24,6 +24,8 @@ pub(crate) struct Change {
     was_there: bool,
     /// What is there now.
     now: Now,
+    /// Whether it was to end when what was there would have ended.
+    keeps_end: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,13 +48,18 @@ impl Change {
             Decision::Replace { expires_at_ms: Some(_), .. } => Now::Ending,
         };
         let (database, name) = (key.database, key.name.to_vec());
-        Some(Self { database, name, was_there: before.is_some(), now })
+        Some(Self { database, name, was_there: before.is_some(), now, keeps_end: false })
+    }
+
+    /// That the key ends when it would have ended, because the command said so.
+    pub(crate) fn keep_end(&mut self) {
+        self.keeps_end = true;
     }
 
     /// That a key was removed.
     pub(crate) fn removal(key: Key<'_>) -> Self {
         let (database, name) = (key.database, key.name.to_vec());
-        Self { database, name, was_there: true, now: Now::Absent }
+        Self { database, name, was_there: true, now: Now::Absent, keeps_end: false }
     }
 }
 
@@ -71,7 +78,7 @@ pub(crate) fn tell(shared: &Shared, write: Write, changes: &[Change]) {
         }
     };
     let happens = |change: &Change| {
-        for (class, event) in events(write, change.now).into_iter().flatten() {
+        for (class, event) in events(write, change).into_iter().flatten() {
             publish(shared, classes, class, event, change.database, &change.name);
         }
     };
@@ -96,9 +103,10 @@ pub(crate) fn tell_expired(shared: &Shared, keys: &[(u8, Vec<u8>)]) {
     }
 }
 
-/// What Redis calls what a command did to a key that is as `now` says since.
-fn events(write: Write, now: Now) -> [Option<(Class, &'static str)>; 2] {
+/// What Redis calls what a command did to a key.
+fn events(write: Write, change: &Change) -> [Option<(Class, &'static str)>; 2] {
     use Class::{Generic, Hash, String};
+    let now = change.now;
     const REMOVED: Option<(Class, &str)> = Some((Generic, "del"));
     let is_there = now != Now::Absent;
     let event = match write {
@@ -136,6 +144,7 @@ fn events(write: Write, now: Now) -> [Option<(Class, &'static str)>; 2] {
     let more = match write {
         Write::Rename | Write::RenameNx | Write::Move => None,
         _ if !is_there => REMOVED,
+        Write::Set if change.keeps_end => None,
         Write::Set | Write::SetEx | Write::PSetEx if now == Now::Ending => {
             Some((Generic, "expire"))
         }

@@ -1,5 +1,6 @@
 //! A keyspace in this process's memory, for tests of what lies above the store.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -13,6 +14,11 @@ use crate::keyspace::{InTransaction, Keyspace, Usage};
 /// Keys are kept in so many parts, which are what a scan's cursor counts.
 const PARTS: usize = 1024;
 
+thread_local! {
+    /// What this thread's transaction does once it is done.
+    static ACTIONS: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+}
+
 #[derive(Clone, Debug)]
 struct Value {
     bytes: Vec<u8>,
@@ -24,6 +30,14 @@ struct Value {
 
 type Part = HashMap<Vec<u8>, Value, BuildHasherDefault<rapidhash::fast::RapidHasher<'static>>>;
 
+/// What there was at a moment.
+#[derive(Debug)]
+struct Mark {
+    databases: Vec<Vec<Part>>,
+    bytes: u64,
+    actions: usize,
+}
+
 #[derive(Debug)]
 struct Shared {
     databases: Mutex<Vec<Vec<Part>>>,
@@ -31,8 +45,8 @@ struct Shared {
     ahead_ms: AtomicI64,
     round_trips: AtomicU64,
     versions: AtomicU64,
-    /// What there was at some moments of transactions, and how many bytes.
-    marks: Mutex<Vec<(Vec<Vec<Part>>, u64)>>,
+    /// Some moments of transactions.
+    marks: Mutex<Vec<Mark>>,
     /// Keys that were announced.
     prefetched: AtomicU64,
     /// Writes fail as a full pool's do once values take so many bytes.
@@ -136,12 +150,14 @@ impl Keyspace for MemoryKeyspace {
         let thrown_away = run(self).await;
         self.rewind(mark);
         thrown_away?;
-        let mark = self.mark();
+        let (mark, before) = (self.mark(), ACTIONS.with_borrow(Vec::len));
         let result = run(self).await;
         if result.is_err() {
             self.rewind(mark);
         }
         self.forget(mark);
+        let actions = ACTIONS.with_borrow_mut(|all| all.split_off(before.min(all.len())));
+        actions.into_iter().for_each(|action| action());
         result
     }
 
@@ -321,20 +337,23 @@ impl InTransaction for MemoryKeyspace {
     /// Nothing comes between, so nothing has to be forgotten but what fails.
     fn mark(&self) -> usize {
         let mut marks = self.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        marks.push((self.lock().clone(), self.0.bytes.load(Ordering::Relaxed)));
+        let actions = ACTIONS.with_borrow(Vec::len);
+        let bytes = self.0.bytes.load(Ordering::Relaxed);
+        marks.push(Mark { databases: self.lock().clone(), bytes, actions });
         marks.len() - 1
     }
 
     fn rewind(&self, mark: usize) {
         let mut marks = self.0.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((databases, bytes)) = marks.drain(mark..).next() {
+        if let Some(Mark { databases, bytes, actions }) = marks.drain(mark..).next() {
             *self.lock() = databases;
             self.0.bytes.store(bytes, Ordering::Relaxed);
+            ACTIONS.with_borrow_mut(|all| all.truncate(actions));
         }
     }
 
     fn afterwards(&self, action: Box<dyn FnOnce()>) {
-        action();
+        ACTIONS.with_borrow_mut(|all| all.push(action));
     }
 
     async fn is_unchanged(&self, watched: &Watched) -> Result<bool, Error> {

@@ -4,6 +4,7 @@ use fusee::{Decision, Entry, Key, Kind, Setting};
 
 use super::{Call, SYNTAX, TOO_LONG, integer, is, replace};
 use crate::keyspace::Keyspace;
+use crate::notify::Change;
 use crate::reply::Reply;
 use crate::request::{Arguments, BULK_BYTES_MAX};
 
@@ -189,6 +190,9 @@ pub(super) async fn set<K: Keyspace>(call: &mut Call<'_, K>) {
         replace(if keep { entry.and_then(|entry| entry.expires_at_ms) } else { expires_at_ms })
     })
     .await;
+    if keep {
+        call.changes.iter_mut().flatten().for_each(Change::keep_end);
+    }
 }
 
 /// SETNX key value

@@ -13,15 +13,15 @@ pub(crate) enum Class {
     Evicted,
     Stream,
     Module,
-    New,
     /// Told by channels that are named after keys.
     Keyspace,
     /// Told by channels that are named after events.
     Keyevent,
     Miss,
+    New,
 }
 
-/// Each class by its letter, in the order in which Redis tells them.
+/// Each class by its letter, in the order in which Redis 7.2 tells them.
 const LETTERS: [(u8, Class); 14] = [
     (b'g', Class::Generic),
     (b'$', Class::String),
@@ -33,15 +33,13 @@ const LETTERS: [(u8, Class); 14] = [
     (b'e', Class::Evicted),
     (b't', Class::Stream),
     (b'd', Class::Module),
-    (b'n', Class::New),
     (b'K', Class::Keyspace),
     (b'E', Class::Keyevent),
     (b'm', Class::Miss),
+    (b'n', Class::New),
 ];
 /// What the letter A stands for: the first ten.
 const ALL: u16 = (1 << 10) - 1;
-/// The classes of events that A does not stand for, nor is told beside it.
-const NEW: u16 = 1 << Class::New as u16;
 
 /// Some classes, a bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -64,7 +62,7 @@ impl Classes {
     /// The letters as Redis tells them.
     pub(crate) fn letters(self) -> String {
         let has_all = self.0 & ALL == ALL;
-        let skipped = if has_all { ALL | NEW } else { 0 };
+        let skipped = if has_all { ALL } else { 0 };
         let others = LETTERS.iter().filter(|(_, class)| {
             let bit = 1 << *class as u16;
             self.0 & bit != 0 && skipped & bit == 0
@@ -106,8 +104,8 @@ mod tests {
             ("$lshzxeKE", "$lshzxeKE"),
             ("KA", "AK"),
             ("g$lshzxetdKE", "AKE"),
-            ("AKEnm", "AKEm"),
-            ("nmE", "nEm"),
+            ("AKEnm", "AKEmn"),
+            ("nmE", "Emn"),
         ] {
             let classes = Classes::parse(text).unwrap();
             assert_eq!(classes.letters(), told, "{text}");
