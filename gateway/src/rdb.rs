@@ -12,6 +12,7 @@
 use crc::{CRC_64_REDIS, Crc};
 use fusee::Kind;
 
+pub(crate) mod libraries;
 mod listpack;
 mod lzf;
 
@@ -62,14 +63,24 @@ pub(crate) fn dump(kind: Kind, value: &[u8]) -> Option<Vec<u8>> {
         }
         Kind::List | Kind::Set | Kind::Later => return None,
     }
-    out.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
-    let checksum = CHECKSUM.checksum(&out);
-    out.extend_from_slice(&checksum.to_le_bytes());
-    Some(out)
+    Some(seal(out))
 }
 
 /// Reads a payload and writes the value into `value`, which is empty.
 pub(crate) fn restore(payload: &[u8], value: &mut Vec<u8>) -> Result<Kind, Refused> {
+    read(Source::new(body_of(payload)?), value)
+}
+
+/// Puts the trailer behind a body.
+fn seal(mut body: Vec<u8>) -> Vec<u8> {
+    body.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
+    let checksum = CHECKSUM.checksum(&body);
+    body.extend_from_slice(&checksum.to_le_bytes());
+    body
+}
+
+/// What stands before the trailer, if that is right.
+fn body_of(payload: &[u8]) -> Result<&[u8], Refused> {
     let body = payload.len().checked_sub(TRAILER_BYTES).ok_or(Refused::Trailer)?;
     let (body, trailer) = payload.split_at(body);
     let version = u16::from_le_bytes([trailer[0], trailer[1]]);
@@ -79,12 +90,10 @@ pub(crate) fn restore(payload: &[u8], value: &mut Vec<u8>) -> Result<Kind, Refus
     if version > VERSION_MAX || (checksum != 0 && checksum != CHECKSUM.checksum(covered)) {
         return Err(Refused::Trailer);
     }
-    read(body, BULK_BYTES_MAX as usize, value)
+    Ok(body)
 }
 
-/// Reads a value, whose compressed strings may have so many bytes together.
-fn read(body: &[u8], room: usize, value: &mut Vec<u8>) -> Result<Kind, Refused> {
-    let mut source = Source { rest: body, room };
+fn read(mut source: Source<'_>, value: &mut Vec<u8>) -> Result<Kind, Refused> {
     let kind = match source.byte().ok_or(Refused::Format)? {
         STRING => {
             *value = source.string().ok_or(Refused::Format)?;
@@ -93,7 +102,7 @@ fn read(body: &[u8], room: usize, value: &mut Vec<u8>) -> Result<Kind, Refused> 
         HASH => {
             let fields = source.length().ok_or(Refused::Format)?;
             // A count that lies asks for no more than the bytes could hold.
-            let mut items = Vec::with_capacity((2 * fields).min(body.len()));
+            let mut items = Vec::with_capacity((2 * fields).min(source.rest.len()));
             for _ in 0..2 * fields {
                 items.push(source.string().ok_or(Refused::Format)?);
             }
@@ -162,6 +171,10 @@ enum Length {
 }
 
 impl<'a> Source<'a> {
+    fn new(rest: &'a [u8]) -> Self {
+        Self { rest, room: BULK_BYTES_MAX as usize }
+    }
+
     fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -296,7 +309,7 @@ mod tests {
             body.extend_from_slice(b"\xc3\x06\x40\x64\x01xx\xe0\x59\0");
         }
         for (room, result) in [(200, Ok(Kind::Hash)), (199, Err(Refused::Format))] {
-            assert_eq!(read(&body, room, &mut Vec::new()), result);
+            assert_eq!(read(Source { rest: &body, room }, &mut Vec::new()), result);
         }
     }
 

@@ -1,4 +1,5 @@
-//! Values move to redis-server and back: DUMP of one is for RESTORE of the other.
+//! Values and libraries of functions move to redis-server and back: what one dumps is for
+//! the other to restore.
 
 mod common;
 
@@ -136,4 +137,60 @@ fn restore_answers_as_redis_does() {
         assert!(left.starts_with(":100") || left.starts_with(":99"), "{left}");
         assert_eq!(client.ask("DUMP nosuch"), "$-1\\r\\n");
     }
+}
+
+fn library(name: &str, functions: &[&str]) -> String {
+    let register = |function: &&str| {
+        format!("redis.register_function('{function}', function(keys) return '{name}' end)\n")
+    };
+    format!("#!lua name={name}\n{}", functions.iter().map(register).collect::<String>())
+}
+
+#[test]
+fn libraries_move_to_redis_and_back() {
+    let redis = Redis::start();
+    let gateway = Gateway::start();
+    let (mut theirs, mut ours) = (Client::connect(redis.address), gateway.client());
+    for name in ["small", "large"] {
+        let names: Vec<String> = (0..name.len() * 30).map(|n| format!("{name}{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        theirs.call(&["FUNCTION", "LOAD", &library(name, &names)]);
+    }
+    let dumped = theirs.call(&["FUNCTION", "DUMP"]);
+    assert_eq!(ours.call(&[&b"FUNCTION"[..], b"RESTORE", bulk(&dumped)]), b"+OK\r\n");
+    assert_eq!(ours.ask("FCALL large7 0"), "$5\\r\\nlarge\\r\\n");
+    let dumped = ours.call(&["FUNCTION", "DUMP"]);
+    assert_eq!(theirs.call(&[&b"FUNCTION"[..], b"RESTORE", bulk(&dumped), b"FLUSH"]), b"+OK\r\n");
+    assert_eq!(theirs.ask("FCALL small9 0"), "$5\\r\\nsmall\\r\\n");
+}
+
+#[test]
+fn libraries_are_restored_beside_others_as_in_redis() {
+    let redis = Redis::start();
+    let gateway = Gateway::start();
+    let mut clients = [Client::connect(redis.address), gateway.client()];
+    clients[0].call(&["FUNCTION", "LOAD", &library("a", &["f"])]);
+    let dumped = clients[0].call(&["FUNCTION", "DUMP"]);
+    clients[0].ask("SET k v");
+    let value = clients[0].call(&["DUMP", "k"]);
+    let a = bulk(&dumped);
+    let mut say = |request: &[&[u8]]| {
+        let [theirs, ours] = clients.each_mut().map(|client| client.call(request));
+        assert_eq!(ours.escape_ascii().to_string(), theirs.escape_ascii().to_string());
+        ours
+    };
+    say(&[b"FUNCTION", b"FLUSH"]);
+    say(&[b"FUNCTION", b"LOAD", library("b", &["f"]).as_bytes()]);
+    for policy in [&b"append"[..], b"replace", b"nosuch"] {
+        assert!(say(&[b"FUNCTION", b"RESTORE", a, policy]).starts_with(b"-ERR"));
+    }
+    assert_eq!(say(&[b"FUNCTION", b"RESTORE", a, b"flush"]), b"+OK\r\n");
+    assert_eq!(say(&[b"FCALL", b"f", b"0"]), b"$1\r\na\r\n");
+    assert!(say(&[b"FUNCTION", b"RESTORE", a]).starts_with(b"-ERR Library a"));
+    assert_eq!(say(&[b"FUNCTION", b"RESTORE", a, b"REPLACE"]), b"+OK\r\n");
+    for payload in [&a[..a.len() - 1], bulk(&value), b""] {
+        assert!(say(&[b"FUNCTION", b"RESTORE", payload, b"FLUSH"]).starts_with(b"-ERR"));
+    }
+    say(&[b"FUNCTION", b"RESTORE", a, b"append", b"more"]);
+    assert_eq!(say(&[b"FCALL", b"f", b"0"]), b"$1\r\na\r\n");
 }

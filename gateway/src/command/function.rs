@@ -11,6 +11,7 @@ use fusee::{Error, Key, SYSTEM_DATABASE};
 use super::eval::{Caller, run_program, split_keys};
 use super::{glob, is, refuse};
 use crate::keyspace::InTransaction;
+use crate::rdb::{Refused, libraries};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::script::{FunctionInfo, Functions, Library, Program, Script};
@@ -27,6 +28,8 @@ pub enum Function {
     Flush,
     List,
     Stats,
+    Dump,
+    Restore,
 }
 
 const VERSION: Key<'_> = Key { database: SYSTEM_DATABASE, name: b"functions:version" };
@@ -49,6 +52,8 @@ pub(crate) async fn function<K: InTransaction>(
         Function::Flush => flush(keyspace, place, arguments, reply).await,
         Function::List => list(keyspace, place, arguments, reply).await,
         Function::Stats => stats(keyspace, place, reply).await,
+        Function::Dump => dump(keyspace, place, reply).await,
+        Function::Restore => restore(keyspace, place, arguments, reply).await,
     };
     if let Err(error) = done {
         refuse(reply, error);
@@ -259,6 +264,75 @@ async fn stats<K: InTransaction>(
     let count = functions.libraries.values().map(|library| library.functions.len());
     reply.integer(count.sum::<usize>() as i64);
     Ok(())
+}
+
+/// FUNCTION DUMP
+async fn dump<K: InTransaction>(
+    keyspace: &K,
+    place: &Place,
+    reply: &mut Reply,
+) -> Result<(), Error> {
+    let functions = current(keyspace, place).await?;
+    reply.bulk(&libraries::dump(functions.libraries.values().map(|library| &*library.code.text)));
+    Ok(())
+}
+
+/// FUNCTION RESTORE payload [FLUSH | APPEND | REPLACE]
+async fn restore<K: InTransaction>(
+    keyspace: &K,
+    place: &Place,
+    arguments: Arguments<'_>,
+    reply: &mut Reply,
+) -> Result<(), Error> {
+    let policy = arguments.from(3).next().unwrap_or(b"append");
+    let (flushes, replaces) = (is(policy, "flush"), is(policy, "replace"));
+    if arguments.len() > 4 {
+        let name = String::from_utf8_lossy(arguments.get(1));
+        reply.error_fmt(format_args!(
+            "ERR unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP."
+        ));
+        return Ok(());
+    }
+    if !flushes && !replaces && !is(policy, "append") {
+        reply.error(
+            "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
+        );
+        return Ok(());
+    }
+    let before = if flushes { Arc::default() } else { current(keyspace, place).await? };
+    match restored(&before, replaces, arguments.get(2), |code| find(place, code)) {
+        Ok(functions) => {
+            store(keyspace, place, &functions).await?;
+            reply.ok();
+        }
+        Err(error) => {
+            let error = error.replace(['\r', '\n'], " ");
+            reply.error_fmt(format_args!("ERR {error}"));
+        }
+    }
+    Ok(())
+}
+
+/// The libraries of `before` and those of a payload, or what Redis says of it.
+fn restored(
+    before: &Functions,
+    replaces: bool,
+    payload: &[u8],
+    find: impl Fn(&Script) -> Result<Vec<FunctionInfo>, String>,
+) -> Result<Functions, String> {
+    let codes = libraries::restore(payload).map_err(|refused| match refused {
+        Refused::Trailer => "DUMP payload version or checksum are wrong",
+        Refused::Type(_) => "given type is not a function",
+        Refused::Format => "Failed loading library payload",
+    })?;
+    // They have to go with each other first.
+    let mut new = Functions::default();
+    for code in codes {
+        new.add(Library::new(&code, &find)?, false)?;
+    }
+    let mut functions = before.clone();
+    functions.join(new, replaces)?;
+    Ok(functions)
 }
 
 /// The libraries, as this transaction sees them.

@@ -127,6 +127,28 @@ impl Functions {
         self.libraries.insert(library.name.clone(), Arc::new(library));
         Ok(())
     }
+
+    /// Adds all libraries of another, which go with each other.
+    ///
+    /// # Errors
+    ///
+    /// What Redis says if there is one of the same name and none shall be replaced, or
+    /// if one that stays has a function of the same name.
+    pub(crate) fn join(&mut self, other: Self, replace: bool) -> Result<(), String> {
+        let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        for name in other.libraries.keys() {
+            if self.libraries.remove(name).is_some() && !replace {
+                return Err(format!("Library {} already exists", shown(name)));
+            }
+        }
+        for function in other.libraries.values().flat_map(|library| &library.functions) {
+            if self.find(&function.name).is_some() {
+                return Err(format!("Function {} already exists", shown(&function.name)));
+            }
+        }
+        self.libraries.extend(other.libraries);
+        Ok(())
+    }
 }
 
 fn next_code(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
