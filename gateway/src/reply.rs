@@ -275,6 +275,18 @@ impl Reply {
         }
     }
 
+    /// An integer of any length, as its digits; a bulk string in RESP2.
+    pub fn big_number(&mut self, digits: &[u8]) {
+        match self.protocol {
+            Protocol::Resp2 => self.bulk(digits),
+            Protocol::Resp3 => {
+                self.out.push(b'(');
+                self.out.extend_from_slice(digits);
+                self.out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+
     /// Text for a person to read, a bulk string in RESP2.
     pub fn verbatim(&mut self, text: &[u8]) {
         match self.protocol {

@@ -338,3 +338,26 @@ fn a_function_that_takes_long_is_told_of_and_can_be_killed() {
     assert!(reply.contains("Script killed by user"), "{reply}");
     assert_eq!(client.ask("EXISTS k"), ":0\\r\\n");
 }
+
+#[test]
+fn replies_of_a_script_are_of_the_protocol_that_it_asks_for() {
+    for gateway in gateways() {
+        let mut client = gateway.client();
+        for (hello, resp, script, reply) in [
+            ("HELLO 2", 2, "return true", ":1|"),
+            ("HELLO 2", 2, "return false", "$-1|"),
+            ("HELLO 2", 3, "return false", ":0|"),
+            ("HELLO 3", 2, "return true", ":1|"),
+            ("HELLO 3", 2, "return false", "_|"),
+            ("HELLO 3", 3, "return true", "#t|"),
+            ("HELLO 3", 3, "return false", "#f|"),
+            ("HELLO 3", 3, "return nil", "_|"),
+            ("HELLO 2", 3, "return {big_number='12\\n3'}", "$4|12 3|"),
+            ("HELLO 3", 3, "return {big_number='12\\n3'}", "(12 3|"),
+        ] {
+            client.ask(hello);
+            let script = format!("redis.setresp({resp}); {script}");
+            assert_eq!(eval(&mut client, &[&script, "0"]), reply, "{hello}: {script}");
+        }
+    }
+}

@@ -115,10 +115,7 @@ fn show_protocol(name: &[u8], reply: &mut Reply) {
         b"string" => reply.bulk(b"Hello World"),
         b"integer" => reply.integer(12345),
         b"double" => reply.double(3.141),
-        b"bignum" if reply.is_resp3() => {
-            reply.raw(b"(1234567999999999999999999999999999999\r\n");
-        }
-        b"bignum" => reply.bulk(b"1234567999999999999999999999999999999"),
+        b"bignum" => reply.big_number(b"1234567999999999999999999999999999999"),
         b"null" => reply.null(),
         b"array" => {
             reply.array(3);

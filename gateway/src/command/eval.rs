@@ -120,8 +120,8 @@ pub(super) async fn run_program<K: InTransaction>(
                     return refuse(reply, error);
                 }
             }
-            Outcome::Walk(mut database, queue) => {
-                let mut result = Reply::new(Vec::new(), reply.protocol);
+            Outcome::Walk(mut database, protocol, queue) => {
+                let mut result = Reply::new(Vec::new(), protocol);
                 if let Some(kept) = queue.last() {
                     let run = run_kept(keyspace, place, by, kept, &mut database, &mut result);
                     Box::pin(run).await;

@@ -83,8 +83,16 @@ impl<'a, K: InTransaction> Calls<'a, K> {
         }
     }
 
+    pub(super) fn is_resp3(&self) -> bool {
+        self.resp3.get()
+    }
+
     pub(super) fn set_resp3(&self, resp3: bool) {
         self.resp3.set(resp3);
+    }
+
+    fn protocol(&self) -> Protocol {
+        if self.resp3.get() { Protocol::Resp3 } else { Protocol::Resp2 }
     }
 
     pub(super) fn needs(&self) -> Option<Outcome> {
@@ -145,15 +153,14 @@ impl<'a, K: InTransaction> Calls<'a, K> {
         };
         self.needs.borrow_mut().get_or_insert(match needs {
             Some(keys) => Outcome::Keys(keys),
-            None => Outcome::Walk(self.database.get(), queue),
+            None => Outcome::Walk(self.database.get(), self.protocol(), queue),
         });
         Err(mlua::Error::runtime(GIVEN_UP))
     }
 
     /// Runs a command and returns its reply.
     pub(super) async fn answer(&self, queue: &Queue) -> Vec<u8> {
-        let protocol = if self.resp3.get() { Protocol::Resp3 } else { Protocol::Resp2 };
-        let mut reply = Reply::new(Vec::new(), protocol);
+        let mut reply = Reply::new(Vec::new(), self.protocol());
         let Some(kept) = queue.last() else { return Vec::new() };
         let arguments = kept.arguments();
         let Some(id) = table::find(arguments.get(0)) else {

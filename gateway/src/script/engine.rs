@@ -53,8 +53,9 @@ pub(crate) enum Outcome {
     Killed(Reply),
     /// It has to begin anew once these keys have been looked at, each of a database.
     Keys(Vec<(u8, Vec<u8>)>),
-    /// It has to begin anew once this command, of this database, has been run.
-    Walk(u8, Queue),
+    /// It has to begin anew once this command, of this database, has been run and has
+    /// replied in this protocol.
+    Walk(u8, Protocol, Queue),
     /// It has to begin anew where it keeps nobody else waiting.
     Slow,
 }
@@ -141,7 +142,7 @@ impl Engine {
         if let Some(outcome) = calls.needs() {
             return outcome;
         }
-        match ended(result, run.program, run.protocol) {
+        match ended(result, run.program, (run.protocol, calls.is_resp3())) {
             Ended::Reply(reply) => Outcome::Reply(reply),
             Ended::Killed(reply) => Outcome::Killed(reply),
             Ended::TooSlow => Outcome::Slow,
@@ -149,16 +150,17 @@ impl Engine {
     }
 }
 
-/// The reply that a result becomes.
+/// The reply in a client's protocol that a result becomes, and whether the script has asked
+/// for RESP3.
 pub(super) fn ended(
     result: mlua::Result<(Way, Value)>,
     program: &Program,
-    protocol: Protocol,
+    (protocol, resp3): (Protocol, bool),
 ) -> Ended {
     let mut reply = Reply::new(Vec::new(), protocol);
     match result {
         Ok((Way::TooSlow, _)) => return Ended::TooSlow,
-        Ok((Way::Done, result)) => value::write(&result, &mut reply, 0),
+        Ok((Way::Done, result)) => value::write(&result, resp3, &mut reply, 0),
         Ok((Way::Failed, failure)) => fail(&failure, program, &mut reply),
         Ok((Way::Killed, _)) => {
             reply.error_fmt(format_args!("ERR {KILLED}"));

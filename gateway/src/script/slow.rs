@@ -123,7 +123,7 @@ fn on_thread(
     // Kept until the reply is written: values die with their world.
     let world = match World::new(shared.clone(), abandoned) {
         Ok(world) => world,
-        Err(error) => return ended(Err(error), program, protocol),
+        Err(error) => return ended(Err(error), program, (protocol, false)),
     };
     shared.scripts.begin();
     let result = world.function_of(program).and_then(|function| {
@@ -134,7 +134,7 @@ fn on_thread(
         world.run(&function, texts(keys)?, texts(arguments)?, user, &raw, &set_resp3)
     });
     shared.scripts.end();
-    match ended(result, program, protocol) {
+    match ended(result, program, (protocol, resp3.get())) {
         Ended::TooSlow => {
             let mut reply = Reply::new(Vec::new(), protocol);
             reply.error_fmt(format_args!(

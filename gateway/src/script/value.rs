@@ -62,6 +62,14 @@ pub(super) fn take(lua: &Lua, bytes: &mut &[u8], resp3: bool) -> mlua::Result<Va
             Value::Table(table)
         }
         b'#' => Value::Boolean(line == b"t"),
+        b'(' => one(lua, "big_number", line)?,
+        // Attributes are not for scripts; what they are of follows.
+        b'|' => {
+            for _ in 0..2 * number().unwrap_or(0) {
+                take(lua, &mut rest, resp3)?;
+            }
+            take(lua, &mut rest, resp3)?
+        }
         _ => nothing(resp3),
     };
     *bytes = rest;
@@ -97,8 +105,9 @@ fn items(lua: &Lua, rest: &mut &[u8], length: usize, resp3: bool) -> mlua::Resul
     Ok(table)
 }
 
-/// Writes a value as the reply that Redis makes of it.
-pub(super) fn write(value: &Value, reply: &mut Reply, depth: usize) {
+/// Writes a value as the reply that Redis makes of it, if the script has asked for RESP3
+/// or not.
+pub(super) fn write(value: &Value, resp3: bool, reply: &mut Reply, depth: usize) {
     if depth > DEPTH_MAX {
         return reply.error("ERR reached lua stack limit");
     }
@@ -106,10 +115,9 @@ pub(super) fn write(value: &Value, reply: &mut Reply, depth: usize) {
         Value::Integer(number) => reply.integer(*number),
         Value::Number(number) => reply.integer(*number as i64),
         Value::String(text) => reply.bulk(&text.as_bytes()),
-        Value::Boolean(true) if reply.is_resp3() => reply.boolean(true),
-        Value::Boolean(false) if reply.is_resp3() => reply.boolean(false),
+        Value::Boolean(value) if resp3 => reply.boolean(*value),
         Value::Boolean(true) => reply.integer(1),
-        Value::Table(table) => write_table(table, reply, depth),
+        Value::Table(table) => write_table(table, resp3, reply, depth),
         _ => reply.null(),
     }
 }
@@ -121,7 +129,7 @@ fn text_of(table: &Table, name: &str) -> Option<LuaString> {
     }
 }
 
-fn write_table(table: &Table, reply: &mut Reply, depth: usize) {
+fn write_table(table: &Table, resp3: bool, reply: &mut Reply, depth: usize) {
     if let Some(text) = text_of(table, "err") {
         return reply.error_bytes(&one_line(&text.as_bytes()));
     }
@@ -137,19 +145,19 @@ fn write_table(table: &Table, reply: &mut Reply, depth: usize) {
         let pairs: Vec<(Value, Value)> = map.pairs().flatten().collect();
         reply.map(pairs.len());
         for (name, value) in &pairs {
-            write(name, reply, depth + 1);
-            write(value, reply, depth + 1);
+            write(name, resp3, reply, depth + 1);
+            write(value, resp3, reply, depth + 1);
         }
         return;
     }
     if let Ok(Value::Table(set)) = table.raw_get("set") {
         let members: Vec<(Value, Value)> = set.pairs().flatten().collect();
         reply.set(members.len());
-        members.iter().for_each(|(member, _)| write(member, reply, depth + 1));
+        members.iter().for_each(|(member, _)| write(member, resp3, reply, depth + 1));
         return;
     }
     if let Some(text) = text_of(table, "big_number") {
-        return reply.bulk(&text.as_bytes());
+        return reply.big_number(&one_line(&text.as_bytes()));
     }
     if let Ok(Value::Table(inner)) = table.raw_get("verbatim_string") {
         if let Some(text) = text_of(&inner, "string") {
@@ -165,7 +173,7 @@ fn write_table(table: &Table, reply: &mut Reply, depth: usize) {
         }
     }
     reply.array(items.len());
-    items.iter().for_each(|item| write(item, reply, depth + 1));
+    items.iter().for_each(|item| write(item, resp3, reply, depth + 1));
 }
 
 /// A status or an error is one line.
