@@ -44,6 +44,8 @@ pub(crate) struct Settings {
     debug: AtomicBool,
     /// Whether what has ended is looked for; DEBUG's only.
     sweeps: AtomicBool,
+    /// Whether scripts may run what is kept from them; DEBUG's only.
+    opens_scripts: AtomicBool,
     values: Mutex<BTreeMap<&'static str, String>>,
 }
 
@@ -78,6 +80,7 @@ impl Settings {
             notified: AtomicU16::new(0),
             debug: AtomicBool::new(false),
             sweeps: AtomicBool::new(true),
+            opens_scripts: AtomicBool::new(false),
             values: Mutex::new(values.collect()),
         };
         settings.tell("maxclients", max_clients.to_string());
@@ -155,6 +158,15 @@ impl Settings {
 
     pub(crate) fn sweep(&self, does: bool) {
         self.sweeps.store(does, Ordering::Relaxed);
+    }
+
+    /// Whether scripts may run what is kept from them.
+    pub(crate) fn opens_scripts(&self) -> bool {
+        self.opens_scripts.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn open_scripts(&self, does: bool) {
+        self.opens_scripts.store(does, Ordering::Relaxed);
     }
 
     #[inline]

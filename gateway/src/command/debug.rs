@@ -37,6 +37,10 @@ pub(super) async fn debug<K: Keyspace>(call: &mut Call<'_, K>, place: &Place) {
         let Some(does) = call.integer(2) else { return };
         place.shared.settings.sweep(does != 0);
         call.reply.ok();
+    } else if asks("set-disable-deny-scripts", 3) {
+        let Some(does) = call.integer(2) else { return };
+        place.shared.settings.open_scripts(does != 0);
+        call.reply.ok();
     } else if asks("stringmatch-len", 4) {
         match_text(call);
     } else if asks("protocol", 3) {
@@ -48,8 +52,8 @@ pub(super) async fn debug<K: Keyspace>(call: &mut Call<'_, K>, place: &Place) {
         let text = [
             b"ERR DEBUG: unknown subcommand or wrong number of arguments for '",
             printed(name),
-            b"'. SLEEP, OBJECT, DIGEST-VALUE, SET-ACTIVE-EXPIRE, STRINGMATCH-LEN, PROTOCOL and \
-              LOG are there.",
+            b"'. SLEEP, OBJECT, DIGEST-VALUE, SET-ACTIVE-EXPIRE, SET-DISABLE-DENY-SCRIPTS, \
+              STRINGMATCH-LEN, PROTOCOL and LOG are there.",
         ];
         call.reply.error_bytes(&text.concat());
     }

@@ -186,7 +186,10 @@ impl<'a, K: InTransaction> Calls<'a, K> {
         if !command.takes(arguments.len()) || command.run == Ran::Container {
             return Some("ERR Wrong number of args calling Redis command from script");
         }
-        if command.is_kept_from_scripts() || command.run == Ran::CloseSilently {
+        let is_kept = command.is_kept_from_scripts();
+        if (is_kept && !self.run.place.shared.settings.opens_scripts())
+            || command.run == Ran::CloseSilently
+        {
             return Some("ERR This Redis command is not allowed from script");
         }
         // A script may do what the user who runs it may.

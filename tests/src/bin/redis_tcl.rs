@@ -36,7 +36,7 @@ const FILES: [&str; 21] = [
     "unit/dump",
 ];
 /// What an external server is not asked to do: Redis's own words for it.
-const TAGS: &str = "-needs:repl -needs:debug -needs:pfdebug -needs:save -needs:config-maxmemory \
+const TAGS: &str = "-needs:repl -needs:pfdebug -needs:save -needs:config-maxmemory \
                     -needs:config-resetstat -needs:reset";
 /// Longest silence of one test, and the longest run of a file.
 const TEST_SECONDS: &str = "40";
@@ -137,7 +137,9 @@ fn run_file(
     file: &str,
     outcomes: &mut BTreeMap<Test, Outcome>,
 ) -> Result<Option<String>, String> {
-    let options = Options { memory_mib: Some(1024), workers: Some(2), ..Options::default() };
+    let gateway_flags = ["--enable-debug-command", "yes"].map(str::to_owned).to_vec();
+    let options =
+        Options { memory_mib: Some(1024), workers: Some(2), gateway_flags, ..Options::default() };
     let server = Server::start(arguments.server, &options);
     let mut command = Command::new("setpriv");
     command
