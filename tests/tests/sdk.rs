@@ -207,6 +207,8 @@ fn redis_py_and_redis_cli_speak_tls() {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    // OpenSSL takes a certificate whose issuer has its own name for a self-signed one.
+    params.distinguished_name.push(rcgen::DnType::CommonName, "authority");
     fs::write(folder.join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
     let issuer = rcgen::Issuer::new(params, key);
     let key = rcgen::KeyPair::generate().unwrap();
