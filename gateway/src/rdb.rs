@@ -101,8 +101,8 @@ fn read(mut source: Source<'_>, value: &mut Vec<u8>) -> Result<Kind, Refused> {
         }
         HASH => {
             let fields = source.length().ok_or(Refused::Format)?;
-            // A count that lies asks for no more than the bytes could hold.
-            let mut items = Vec::with_capacity((2 * fields).min(source.rest.len()));
+            // Grows with what is there: the count may lie.
+            let mut items = Vec::new();
             for _ in 0..2 * fields {
                 items.push(source.string().ok_or(Refused::Format)?);
             }

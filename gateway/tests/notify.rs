@@ -181,8 +181,8 @@ fn the_end_of_a_key_is_told_once() {
     // Those are found by who looks for them, and by who asks for the key.
     for n in 0..20 {
         client.ask(&format!("SET unasked{n} v PX 30"));
-        client.ask(&format!("SET asked{n} v PX 1"));
-        common::redis::pause(std::time::Duration::from_millis(2));
+        client.ask(&format!("SET asked{n} v PX 20"));
+        common::redis::pause(std::time::Duration::from_millis(25));
         assert_eq!(client.ask(&format!("GET asked{n}")), "$-1\\r\\n");
     }
     let mut got: Vec<String> = (0..40).map(|_| message(&mut listener)).collect();
