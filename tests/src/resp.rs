@@ -103,6 +103,19 @@ impl Client {
         })
     }
 
+    /// Sends commands as one pipeline.
+    ///
+    /// # Panics
+    /// If the connection breaks.
+    pub fn pipeline(&mut self, commands: &[&[&str]]) -> Vec<Reply> {
+        let mut frames = Vec::new();
+        for command in commands {
+            push_command(&mut frames, command);
+        }
+        self.send(&frames).expect("a pipeline is sent");
+        commands.iter().map(|_| self.receive().expect("each command has a reply")).collect()
+    }
+
     /// [`Self::command`] where the connection may break.
     pub fn try_command<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> io::Result<Reply> {
         let mut frame = Vec::new();

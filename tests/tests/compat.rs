@@ -11,15 +11,6 @@ fn server() -> Server {
     Server::under_test(&Options { memory_mib: Some(512), workers: Some(2), ..Options::default() })
 }
 
-fn pipeline(client: &mut Client, commands: &[&[&str]]) -> Vec<Reply> {
-    let mut frames = Vec::new();
-    for command in commands {
-        push_command(&mut frames, command);
-    }
-    client.send(&frames).unwrap();
-    commands.iter().map(|_| client.receive().unwrap()).collect()
-}
-
 fn assert_error(client: &mut Client, command: &[&str], begin: &str) {
     let reply = client.command(command);
     assert!(reply.is_error(begin), "{command:?} got {reply:?}");
@@ -30,16 +21,13 @@ fn assert_error(client: &mut Client, command: &[&str], begin: &str) {
 fn a_failing_auth_amid_a_pipeline_gets_its_reply_and_so_do_all() {
     let server = server();
     let mut client = Client::connect(&server);
-    let replies = pipeline(
-        &mut client,
-        &[
-            &["SET", "k", "v"],
-            &["AUTH", "nobody", "wrong"],
-            &["GET", "k"],
-            &["AUTH", "a", "b", "c"],
-            &["PING"],
-        ],
-    );
+    let replies = client.pipeline(&[
+        &["SET", "k", "v"],
+        &["AUTH", "nobody", "wrong"],
+        &["GET", "k"],
+        &["AUTH", "a", "b", "c"],
+        &["PING"],
+    ]);
     assert_eq!(replies[0], Reply::ok());
     assert!(replies[1].is_error("WRONGPASS "));
     assert_eq!(replies[2], Reply::bulk("v"));
@@ -48,10 +36,13 @@ fn a_failing_auth_amid_a_pipeline_gets_its_reply_and_so_do_all() {
 
     assert_eq!(client.command(&["CONFIG", "SET", "requirepass", "secret"]), Reply::ok());
     let mut other = Client::connect(&server);
-    let replies = pipeline(
-        &mut other,
-        &[&["GET", "k"], &["AUTH", "wrong"], &["GET", "k"], &["AUTH", "secret"], &["GET", "k"]],
-    );
+    let replies = other.pipeline(&[
+        &["GET", "k"],
+        &["AUTH", "wrong"],
+        &["GET", "k"],
+        &["AUTH", "secret"],
+        &["GET", "k"],
+    ]);
     assert!(replies[0].is_error("NOAUTH ") && replies[2].is_error("NOAUTH "));
     assert!(replies[1].is_error("WRONGPASS "));
     assert_eq!(replies[3..], [Reply::ok(), Reply::bulk("v")]);
@@ -191,8 +182,7 @@ fn what_comes_before_auth_is_small() {
     // The same sizes are fine for who has authenticated, in the same pipeline.
     let long = "x".repeat(20_000);
     let mut client = Client::connect(&server);
-    let replies =
-        pipeline(&mut client, &[&["AUTH", "secret"], &["SET", "k", &long], &["STRLEN", "k"]]);
+    let replies = client.pipeline(&[&["AUTH", "secret"], &["SET", "k", &long], &["STRLEN", "k"]]);
     assert_eq!(replies, [Reply::ok(), Reply::ok(), Reply::Integer(20_000)]);
 }
 
@@ -279,7 +269,7 @@ fn replies_before_quit_arrive() {
     assert!(client.is_closed());
     // Whoever listens may end as well.
     let mut client = Client::connect(&server);
-    let replies = pipeline(&mut client, &[&["SUBSCRIBE", "a"], &["QUIT"]]);
+    let replies = client.pipeline(&[&["SUBSCRIBE", "a"], &["QUIT"]]);
     assert_eq!(replies[1], Reply::ok());
     assert!(client.is_closed());
 }

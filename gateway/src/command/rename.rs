@@ -8,6 +8,7 @@ use super::table::Command;
 use super::{Call, NOT_INTEGER, Owned, Run, SYNTAX, Write, integer, is};
 use crate::keyspace::Keyspace;
 use crate::notify::Change;
+use crate::reply::Reply;
 use crate::request::Arguments;
 
 const NO_SUCH_KEY: &str = "ERR no such key";
@@ -66,8 +67,26 @@ impl<K: Keyspace> Call<'_, K> {
         }
     }
 
-    async fn read_one(&mut self, key: Key<'_>) -> Option<Option<Owned>> {
-        Some(self.read_all(&[key]).await?.remove(0))
+    /// What a key holds, to be put under another one; `None` once that has been answered.
+    async fn source(&mut self, key: Key<'_>, absent: impl FnOnce(&mut Reply)) -> Option<Owned> {
+        let source = self.read_all(&[key]).await?.remove(0);
+        match &source {
+            None => absent(self.reply),
+            Some(source) if source.kind == Kind::Later => super::wrong_type(self.reply),
+            Some(_) => return source,
+        }
+        None
+    }
+
+    /// The database that an argument names; `None` once that has been answered.
+    fn database_named(&mut self, number: &[u8]) -> Option<u8> {
+        let database = database_of(number);
+        if integer(number).is_none() {
+            self.reply.error(NOT_INTEGER);
+        } else if database.is_none() {
+            self.reply.error(NO_DATABASE);
+        }
+        database
     }
 }
 
@@ -78,11 +97,8 @@ pub(super) async fn rename<K: Keyspace>(call: &mut Call<'_, K>, only_if_absent: 
         (true, renamed) => call.reply.integer(i64::from(renamed)),
         (false, _) => call.reply.ok(),
     };
-    let Some(source) = call.read_one(from).await else { return };
-    let Some(source) = source else { return call.reply.error(NO_SUCH_KEY) };
-    if source.kind == Kind::Later {
-        return super::wrong_type(call.reply);
-    }
+    let absent = |reply: &mut Reply| reply.error(NO_SUCH_KEY);
+    let Some(source) = call.source(from, absent).await else { return };
     if from == to {
         return answer(call, false);
     }
@@ -106,12 +122,9 @@ pub(super) async fn copy<K: Keyspace>(call: &mut Call<'_, K>) {
         if is(option, "replace") {
             replace = true;
         } else if is(option, "db") && options.len() > 0 {
-            let number = options.next().unwrap_or_default();
-            match (integer(number), database_of(number)) {
-                (None, _) => return call.reply.error(NOT_INTEGER),
-                (_, None) => return call.reply.error(NO_DATABASE),
-                (_, Some(number)) => database = number,
-            }
+            let named = call.database_named(options.next().unwrap_or_default());
+            let Some(named) = named else { return };
+            database = named;
         } else {
             return call.reply.error(SYNTAX);
         }
@@ -120,11 +133,7 @@ pub(super) async fn copy<K: Keyspace>(call: &mut Call<'_, K>) {
     if from == to {
         return call.reply.error(SAME);
     }
-    let Some(source) = call.read_one(from).await else { return };
-    let Some(source) = source else { return call.reply.integer(0) };
-    if source.kind == Kind::Later {
-        return super::wrong_type(call.reply);
-    }
+    let Some(source) = call.source(from, |reply| reply.integer(0)).await else { return };
     match call.put(to, &source, replace).await {
         Put::Done => call.reply.integer(1),
         Put::Refused => call.reply.integer(0),
@@ -134,21 +143,12 @@ pub(super) async fn copy<K: Keyspace>(call: &mut Call<'_, K>) {
 
 /// MOVE key database
 pub(super) async fn move_to<K: Keyspace>(call: &mut Call<'_, K>) {
-    let number = call.arguments.get(2);
-    let database = match (integer(number), database_of(number)) {
-        (None, _) => return call.reply.error(NOT_INTEGER),
-        (_, None) => return call.reply.error(NO_DATABASE),
-        (_, Some(number)) => number,
-    };
+    let Some(database) = call.database_named(call.arguments.get(2)) else { return };
     let (from, to) = (call.key(1), Key { database, name: call.arguments.get(1) });
     if from == to {
         return call.reply.error(SAME);
     }
-    let Some(source) = call.read_one(from).await else { return };
-    let Some(source) = source else { return call.reply.integer(0) };
-    if source.kind == Kind::Later {
-        return super::wrong_type(call.reply);
-    }
+    let Some(source) = call.source(from, |reply| reply.integer(0)).await else { return };
     match call.put(to, &source, false).await {
         Put::Failed => return,
         Put::Refused => return call.reply.integer(0),

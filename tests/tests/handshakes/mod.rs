@@ -1,21 +1,11 @@
 //! What SDKs send on connect that cannot be had here: their sequences, word for word,
 //! and what they die of if it is answered otherwise.
 
-use tests::resp::{Client, Reply, push_command};
+use tests::resp::{Client, Reply};
 use tests::server::{Options, Server};
 
 fn server() -> Server {
     Server::under_test(&Options { memory_mib: Some(512), workers: Some(2), ..Options::default() })
-}
-
-/// Sends commands as one pipeline.
-fn pipeline(client: &mut Client, commands: &[&[&str]]) -> Vec<Reply> {
-    let mut frames = Vec::new();
-    for command in commands {
-        push_command(&mut frames, command);
-    }
-    client.send(&frames).unwrap();
-    commands.iter().map(|_| client.receive().unwrap()).collect()
 }
 
 /// What HELLO tells under a name.
@@ -41,14 +31,11 @@ fn assert_hello(hello: &Reply) {
 fn jedis_connects() {
     let server = server();
     let mut client = Client::connect(&server);
-    let replies = pipeline(
-        &mut client,
-        &[
-            &["HELLO", "3"],
-            &["CLIENT", "SETINFO", "LIB-NAME", "jedis"],
-            &["CLIENT", "SETINFO", "LIB-VER", "5.2.0"],
-        ],
-    );
+    let replies = client.pipeline(&[
+        &["HELLO", "3"],
+        &["CLIENT", "SETINFO", "LIB-NAME", "jedis"],
+        &["CLIENT", "SETINFO", "LIB-VER", "5.2.0"],
+    ]);
     assert_hello(&replies[0]);
     assert_eq!(replies[1..], [Reply::ok(), Reply::ok()]);
     assert_eq!(client.command(&["SELECT", "2"]), Reply::ok());
@@ -80,14 +67,11 @@ fn lettuce_connects() {
     let server = server();
     let mut client = Client::connect(&server);
     assert_hello(&client.command(&["HELLO", "3"]));
-    let replies = pipeline(
-        &mut client,
-        &[
-            &["CLIENT", "SETINFO", "lib-name", "Lettuce"],
-            &["CLIENT", "SETINFO", "lib-ver", "6.5.0.RELEASE/0f9a6a0"],
-            &["PING"],
-        ],
-    );
+    let replies = client.pipeline(&[
+        &["CLIENT", "SETINFO", "lib-name", "Lettuce"],
+        &["CLIENT", "SETINFO", "lib-ver", "6.5.0.RELEASE/0f9a6a0"],
+        &["PING"],
+    ]);
     assert_eq!(replies, [Reply::ok(), Reply::ok(), Reply::Simple("PONG".into())]);
 }
 
@@ -96,19 +80,17 @@ fn go_redis_connects() {
     let server = server();
     let mut client = Client::connect(&server);
     assert_hello(&client.command(&["hello", "3"]));
-    let replies = pipeline(
-        &mut client,
-        &[&["select", "1"], &["client", "setname", "worker"], &["client", "maint_notifications"]],
-    );
+    let replies = client.pipeline(&[
+        &["select", "1"],
+        &["client", "setname", "worker"],
+        &["client", "maint_notifications"],
+    ]);
     assert_eq!(replies[..2], [Reply::ok(), Reply::ok()]);
     assert!(replies[2].is_error("ERR unknown subcommand"), "{:?}", replies[2]);
-    let replies = pipeline(
-        &mut client,
-        &[
-            &["client", "setinfo", "LIB-NAME", "go-redis(,go1.24.1)"],
-            &["client", "setinfo", "LIB-VER", "9.7.3"],
-        ],
-    );
+    let replies = client.pipeline(&[
+        &["client", "setinfo", "LIB-NAME", "go-redis(,go1.24.1)"],
+        &["client", "setinfo", "LIB-VER", "9.7.3"],
+    ]);
     assert_eq!(replies, [Reply::ok(), Reply::ok()]);
     // It reads times beside values.
     assert_eq!(client.command(&["set", "k", "v", "ex", "10"]), Reply::ok());
@@ -121,23 +103,20 @@ fn stackexchange_redis_connects() {
     let mut client = Client::connect(&server);
     let marker: Vec<u8> = (0..16).map(|byte| byte * 17).collect();
     assert_hello(&client.command(&["HELLO", "3"]));
-    let replies = pipeline(
-        &mut client,
-        &[
-            &["CLIENT", "SETNAME", "host(SE.Redis-v2.8.24)"],
-            &["CLIENT", "SETINFO", "lib-name", "SE.Redis"],
-            &["CLIENT", "SETINFO", "lib-ver", "2.8.24"],
-            &["CLIENT", "ID"],
-            &["CONFIG", "GET", "timeout"],
-            &["CONFIG", "GET", "replica-read-only"],
-            &["CONFIG", "GET", "databases"],
-            &["SENTINEL", "MASTERS"],
-            &["INFO", "replication"],
-            &["INFO", "server"],
-            &["CLUSTER", "NODES"],
-            &["GET", "__Booksleeve_TieBreak"],
-        ],
-    );
+    let replies = client.pipeline(&[
+        &["CLIENT", "SETNAME", "host(SE.Redis-v2.8.24)"],
+        &["CLIENT", "SETINFO", "lib-name", "SE.Redis"],
+        &["CLIENT", "SETINFO", "lib-ver", "2.8.24"],
+        &["CLIENT", "ID"],
+        &["CONFIG", "GET", "timeout"],
+        &["CONFIG", "GET", "replica-read-only"],
+        &["CONFIG", "GET", "databases"],
+        &["SENTINEL", "MASTERS"],
+        &["INFO", "replication"],
+        &["INFO", "server"],
+        &["CLUSTER", "NODES"],
+        &["GET", "__Booksleeve_TieBreak"],
+    ]);
     assert_eq!(replies[..3], [Reply::ok(), Reply::ok(), Reply::ok()]);
     assert!(replies[3].integer() > 0);
     for (reply, name) in replies[4..7].iter().zip(["timeout", "replica-read-only", "databases"]) {
@@ -167,15 +146,12 @@ fn stackexchange_redis_connects() {
 fn sidekiq_connects() {
     let server = server();
     let mut client = Client::connect(&server);
-    let replies = pipeline(
-        &mut client,
-        &[
-            &["HELLO", "3"],
-            &["SELECT", "0"],
-            &["CLIENT", "SETINFO", "LIB-NAME", "redis-client(sidekiq)"],
-            &["CLIENT", "SETINFO", "LIB-VER", "0.23.0"],
-        ],
-    );
+    let replies = client.pipeline(&[
+        &["HELLO", "3"],
+        &["SELECT", "0"],
+        &["CLIENT", "SETINFO", "LIB-NAME", "redis-client(sidekiq)"],
+        &["CLIENT", "SETINFO", "LIB-VER", "0.23.0"],
+    ]);
     assert_hello(&replies[0]);
     assert!(replies[1..].iter().all(|reply| *reply == Reply::ok()));
 }
