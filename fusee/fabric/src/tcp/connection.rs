@@ -56,8 +56,18 @@ enum End {
 pub(crate) async fn serve(place: Place, accepted: Accepted) {
     let shared = place.shared.clone();
     let Accepted { stream, open: _open } = accepted;
+    // It keeps the socket open until the end is counted, so that who sees the one sees
+    // the other.
+    let gate = match stream.try_clone() {
+        Ok(socket) => Arc::new(Gate::new(socket)),
+        Err(error) => {
+            tracing::warn!(%error, "a connection for verbs is not served; raise the limit of open files if this repeats");
+            return;
+        }
+    };
     let served = async {
-        let accepted = timeout(HELLO_LIMIT, Connection::accept(place, stream)).await;
+        let accepted = Connection::accept(place, stream, gate.clone());
+        let accepted = timeout(HELLO_LIMIT, accepted).await;
         accepted.unwrap_or(Err(End::Silent))?.serve().await
     };
     let end = match served.await {
@@ -76,6 +86,7 @@ pub(crate) async fn serve(place: Place, accepted: Accepted) {
     } else {
         tracing::debug!("a connection for verbs ended: {end}");
     }
+    drop(gate);
 }
 
 /// Of what does not happen.
@@ -90,8 +101,11 @@ struct Connection {
 }
 
 impl Connection {
-    async fn accept(place: Place, stream: std::net::TcpStream) -> Result<Self, End> {
-        let gate = Arc::new(Gate::new(stream.try_clone()?));
+    async fn accept(
+        place: Place,
+        stream: std::net::TcpStream,
+        gate: Arc<Gate>,
+    ) -> Result<Self, End> {
         let stream = TcpStream::from_std(stream)?;
         let socket = Socket::accept(stream, place.shared.tls.as_ref()).await?;
         Ok(Self { place, socket, gate, inbox: Inbox::default(), outbox: Outbox::default() })

@@ -248,10 +248,17 @@ async fn accept(listener: TcpListener, threads: Vec<mpsc::Sender<Accepted>>, sha
         };
         let thread = turn.next().expect("there is a thread");
         // A thread that does not come round gets no more; its clients try again.
-        let accepted = Open::new(&shared).map(|open| thread.try_send(Accepted { stream, open }));
-        if !matches!(accepted, Some(Ok(()))) {
+        let refused = match Open::new(&shared) {
+            Some(open) => {
+                let sent = thread.try_send(Accepted { stream, open });
+                sent.err().map(|refused| refused.into_inner().stream)
+            }
+            None => Some(stream),
+        };
+        if let Some(stream) = refused {
             tracing::warn!("there are too many connections for verbs: closing one");
             shared.refused.fetch_add(1, Relaxed);
+            drop(stream);
         }
     }
 }
