@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fusee_control::{GatewayId, GatewayPeer, Token};
+use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
 use crate::channels::Way;
@@ -31,6 +32,8 @@ mod receive;
 
 use link::Link;
 
+/// Connections that have not yet said who they are; more wait to be accepted.
+const STRANGERS_MAX: usize = 64;
 /// How often it is looked who the others are.
 const MEET_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -140,12 +143,15 @@ pub(crate) async fn run(others: Others, shared: Arc<Shared>) -> io::Result<()> {
         }
     };
     let listening = async {
+        let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
         loop {
+            let stranger = strangers.clone().acquire_owned().await.expect("nobody closes it");
             match listener.accept().await {
                 Ok((stream, from)) => {
                     let shared = shared.clone();
                     tokio::spawn(async move {
-                        if let Err(error) = receive::run(stream, secret, &shared).await {
+                        let ended = receive::run(stream, secret, stranger, &shared).await;
+                        if let Err(error) = ended {
                             debug!(%from, %error, "another gateway's connection has ended");
                         }
                     });

@@ -80,12 +80,18 @@ impl Link {
         let mut stream = timely(TcpStream::connect(&peer.address)).await?;
         stream.set_nodelay(true)?;
         let mut batch = [&GREETING[..], peer.secret.bytes()].concat();
+        let mut count = 0;
         loop {
-            timely(stream.write_all(&batch)).await?;
+            let sending = std::mem::take(&mut count);
+            timely(stream.write_all(&batch)).await.inspect_err(|_| lost(sending))?;
+            metrics::counter!(BROUGHT).increment(sending as u64);
             batch.clear();
             // Nothing comes back but the end of the connection.
             tokio::select! {
-                has_more = self.take(&mut batch) => if !has_more { return Ok(()) },
+                taken = self.take(&mut batch) => match taken {
+                    Some(taken) => count = taken,
+                    None => return Ok(()),
+                },
                 closed = stream.readable() => {
                     closed?;
                     match stream.try_read(&mut [0]) {
@@ -98,13 +104,14 @@ impl Link {
         }
     }
 
-    /// Waits for messages and takes some; false once the link has ended.
-    async fn take(&self, batch: &mut Vec<u8>) -> bool {
+    /// Waits for messages and takes some, and tells how many; `None` once the link has
+    /// ended.
+    async fn take(&self, batch: &mut Vec<u8>) -> Option<usize> {
         loop {
             {
                 let mut waiting = self.lock();
                 if waiting.has_ended {
-                    return false;
+                    return None;
                 }
                 let mut count = 0;
                 while batch.len() < BATCH_BYTES
@@ -115,8 +122,7 @@ impl Link {
                     count += 1;
                 }
                 if count > 0 {
-                    metrics::counter!(BROUGHT).increment(count);
-                    return true;
+                    return Some(count);
                 }
             }
             self.wake.notified().await;

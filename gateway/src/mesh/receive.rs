@@ -7,6 +7,7 @@ use fusee_control::Token;
 use ring::digest::{SHA256, digest};
 use tokio::io::{AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::frame::{self, GREETING, HEADER_BYTES};
 use crate::shared::Shared;
@@ -15,12 +16,19 @@ use crate::shared::Shared;
 const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Hands messages to who listens here, until the connection ends.
-pub(super) async fn run(stream: TcpStream, secret: Token, shared: &Shared) -> io::Result<()> {
+/// `stranger` is given back once it is known who it is.
+pub(super) async fn run(
+    stream: TcpStream,
+    secret: Token,
+    stranger: OwnedSemaphorePermit,
+    shared: &Shared,
+) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     let greeted = tokio::time::timeout(GREETING_TIME_MAX, is_greeting(&mut stream, secret));
     if !greeted.await.unwrap_or(Err(io::ErrorKind::TimedOut.into()))? {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
+    drop(stranger);
     let (mut channel, mut payload) = (Vec::new(), Vec::new());
     loop {
         let mut header = [0; HEADER_BYTES];
