@@ -8,7 +8,7 @@ use crate::cache::{Cached, Lookup};
 use crate::index::{Place, PlaceRead, ReadError};
 use crate::store::Store;
 use crate::{Entry, Env, Error, Key, Kind};
-use fusee_fabric::{Batch, Fabric, Ticket};
+use fusee_fabric::{Batch, Fabric, NodeDown, Ticket};
 use fusee_layout::{Address, KeyHash, Meta, Object, Slot, Unverified, prefix_bytes};
 
 /// Readings of one key that found nothing certain before it gives up: each
@@ -169,14 +169,9 @@ impl<F: Fabric, E: Env> Store<F, E> {
         for (&key, reading) in keys.iter().zip(readings) {
             let Step::Cached(cached, slot, object) = reading.step else { break };
             let Ok(word) = ran.word(slot) else { break };
-            let Ok(bytes) = ran.bytes(object) else { break };
-            if word != cached.word.word() {
-                break;
-            }
-            let Some(object) = Unverified::new(bytes).verify(cached.word) else { break };
+            let Ok(Some(object)) = current(key, cached, ran, word, object) else { break };
             let over = |at: u64| at <= *now_ms.get_or_insert_with(|| self.env.now_ms());
-            let plain = !object.meta.chunked && !object.meta.expires_at_ms.is_some_and(over);
-            if !plain || !is_of(&object, key) {
+            if object.meta.chunked || object.meta.expires_at_ms.is_some_and(over) {
                 break;
             }
             wants_more = each(handed, Ok(Some(entry(&object.meta, object.body))));
@@ -335,20 +330,19 @@ impl<F: Fabric, E: Env> Store<F, E> {
         (ran, slot, object): (&Batch, Ticket, Ticket),
         this: usize,
     ) -> Checked {
-        let (word, bytes) = match (ran.word(slot), ran.bytes(object)) {
-            (Ok(word), Ok(bytes)) => (word, bytes),
-            (Err(down), _) | (_, Err(down)) => return Checked::Done(Step::Failed(down.into())),
-        };
-        if word == cached.word.word() {
-            let verified = Unverified::new(bytes).verify(cached.word);
-            if let Some(verified) = verified.filter(|object| is_of(object, key)) {
+        let read = ran.word(slot).and_then(|word| {
+            let verified = current(key, cached, ran, word, object)?;
+            Ok((word, verified))
+        });
+        let word = match read {
+            Ok((_, Some(verified))) => {
                 self.stats.index_hit.add(1);
-                return Checked::Done(Step::Found(Found {
-                    batch: this,
-                    ..found(&verified, object)
-                }));
+                let found = Found { batch: this, ..found(&verified, object) };
+                return Checked::Done(Step::Found(found));
             }
-        }
+            Ok((word, None)) => word,
+            Err(down) => return Checked::Done(Step::Failed(down.into())),
+        };
         self.stats.index_stale.add(1);
         self.cache.borrow().invalid(hash);
         self.remember(hash, cached.at, word).map_or(Checked::Nothing, Checked::Guess)
@@ -413,6 +407,22 @@ enum Judged {
     Other,
     Unsure,
     Failed(Error),
+}
+
+/// The key's object, if the slot, in which `word` was read, still holds what was cached.
+#[inline]
+fn current<'a>(
+    key: Key<'_>,
+    cached: Cached,
+    ran: &'a Batch,
+    word: u64,
+    object: Ticket,
+) -> Result<Option<Object<'a>>, NodeDown> {
+    let bytes = ran.bytes(object)?;
+    if word != cached.word.word() {
+        return Ok(None);
+    }
+    Ok(Unverified::new(bytes).verify(cached.word).filter(|object| is_of(object, key)))
 }
 
 fn found(object: &Object<'_>, ticket: Ticket) -> Found {
