@@ -6,41 +6,15 @@ use crate::word::Port;
 use crate::{Counters, Memory, VERB_KINDS, VerbKind};
 use std::sync::atomic::AtomicU64;
 
-/// What a verb does to a place, with the words that it takes or brings.
-pub(crate) enum Access<'a> {
-    Read(&'a mut [u64]),
-    Write(&'a [u64]),
-    WriteByte(u8),
-    Cas { expected: u64, new: u64 },
-    Faa(u64),
-}
-
 /// One thread's way to the words of any memory.
 #[derive(Debug, Default)]
 pub(crate) struct Executor {
     port: Port,
 }
 
+/// Each executes a verb and brings what an atomic found, or 0; `None` if the memory has no
+/// such place.
 impl Executor {
-    /// Executes a verb and brings what an atomic found; `None` if the memory has
-    /// no such place.
-    #[inline]
-    pub(crate) fn perform(
-        &self,
-        target: &Memory,
-        offset: u64,
-        access: Access<'_>,
-        tally: &mut Tally,
-    ) -> Option<u64> {
-        match access {
-            Access::Read(to) => self.read(target, offset, to, tally),
-            Access::Write(from) => self.write(target, offset, from, tally),
-            Access::WriteByte(value) => self.write_byte(target, offset, value, tally),
-            Access::Cas { expected, new } => self.cas(target, offset, expected, new, tally),
-            Access::Faa(add) => self.faa(target, offset, add, tally),
-        }
-    }
-
     #[inline]
     pub(crate) fn read(
         &self,

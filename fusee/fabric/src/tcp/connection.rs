@@ -8,7 +8,7 @@ use super::session::Gate;
 use super::socket::{Socket, distrust};
 use super::stream::{Inbox, Outbox};
 use crate::Memory;
-use crate::execute::{Access, Executor, Tally, approach};
+use crate::execute::{Executor, Tally, approach};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -227,14 +227,14 @@ impl Place {
         room: &mut [u64],
         tally: &mut Tally,
     ) -> Option<u64> {
-        let access = match *verb {
-            FrameVerb::Read { .. } => Access::Read(room),
-            FrameVerb::Write(words) => Access::Write(words),
-            FrameVerb::WriteByte(value) => Access::WriteByte(value),
-            FrameVerb::Cas { expected, new } => Access::Cas { expected, new },
-            FrameVerb::Faa(add) => Access::Faa(add),
+        let executor = &self.executor;
+        let found = match *verb {
+            FrameVerb::Read { .. } => executor.read(memory, offset, room, tally),
+            FrameVerb::Write(words) => executor.write(memory, offset, words, tally),
+            FrameVerb::WriteByte(value) => executor.write_byte(memory, offset, value, tally),
+            FrameVerb::Cas { expected, new } => executor.cas(memory, offset, expected, new, tally),
+            FrameVerb::Faa(add) => executor.faa(memory, offset, add, tally),
         };
-        let found = self.executor.perform(memory, offset, access, tally);
         tally.out_of_range += u64::from(found.is_none());
         found
     }
