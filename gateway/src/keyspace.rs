@@ -94,50 +94,34 @@ pub trait Keyspace {
 
     /// The databases and names of keys that this worker has removed because their
     /// time had come, since the last call said that they are wanted.
-    fn take_expired(&self, is_wanted: bool) -> Vec<(u8, Vec<u8>)> {
-        let _ = is_wanted;
-        Vec::new()
-    }
+    fn take_expired(&self, is_wanted: bool) -> Vec<(u8, Vec<u8>)>;
 
     /// Whether values that have ended are looked for in the background.
-    fn sweep(&self, does: bool) {
-        let _ = does;
-    }
+    fn sweep(&self, does: bool);
 
     /// Gives up what the worker holds of the pool; all operations have ended.
-    async fn leave(&self) {}
+    async fn leave(&self);
 
     /// Milliseconds since the Unix epoch, as this keyspace counts them.
     fn now_ms(&self) -> u64;
 
     /// A cursor from which a scan may begin in the middle, chosen by `random`;
     /// whoever begins there must begin again at 0 to see every key.
-    fn scan_start(&self, random: u64) -> u64 {
-        let _ = random;
-        0
-    }
+    fn scan_start(&self, random: u64) -> u64;
 
     /// How many round trips to memory this worker has made so far. The
     /// difference over one poll of an operation is what that operation made.
-    fn round_trips(&self) -> u64 {
-        0
-    }
+    fn round_trips(&self) -> u64;
 
     /// Microseconds that this worker's operations were told to wait because others were in
     /// the way; differences as of [`Self::round_trips`].
-    fn conflict_wait_us(&self) -> u64 {
-        0
-    }
+    fn conflict_wait_us(&self) -> u64;
 
     /// How many keys whose time had come this worker has removed.
-    fn expired_keys(&self) -> u64 {
-        0
-    }
+    fn expired_keys(&self) -> u64;
 
     /// How much memory there is and how much of it is taken, as far as known.
-    fn usage(&self) -> Usage {
-        Usage::default()
-    }
+    fn usage(&self) -> Usage;
 }
 
 /// A keyspace as a transaction sees it: as it was at one moment, with what the

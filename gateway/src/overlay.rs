@@ -164,6 +164,18 @@ impl<F: Fabric> Keyspace for Overlay<F> {
         self.store.maintain().await
     }
 
+    fn take_expired(&self, is_wanted: bool) -> Vec<(u8, Vec<u8>)> {
+        self.store.take_expired(is_wanted)
+    }
+
+    fn sweep(&self, does: bool) {
+        self.store.sweep(does);
+    }
+
+    async fn leave(&self) {
+        self.store.leave().await;
+    }
+
     fn now_ms(&self) -> u64 {
         self.now_ms
     }
@@ -174,6 +186,14 @@ impl<F: Fabric> Keyspace for Overlay<F> {
 
     fn round_trips(&self) -> u64 {
         self.store.round_trips()
+    }
+
+    fn conflict_wait_us(&self) -> u64 {
+        self.store.conflict_wait_us()
+    }
+
+    fn expired_keys(&self) -> u64 {
+        self.store.expired_keys()
     }
 
     fn usage(&self) -> Usage {

@@ -172,6 +172,14 @@ impl<M: AsyncFn(&Joined) -> Result<RemoteFabric, String>> Keyspace for Renewed<M
         self.latest().maintain().await
     }
 
+    fn take_expired(&self, is_wanted: bool) -> Vec<(u8, Vec<u8>)> {
+        self.store.borrow().take_expired(is_wanted)
+    }
+
+    fn sweep(&self, does: bool) {
+        self.store.borrow().sweep(does);
+    }
+
     async fn leave(&self) {
         self.latest().leave().await;
     }

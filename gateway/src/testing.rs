@@ -310,6 +310,23 @@ impl Keyspace for MemoryKeyspace {
         Duration::from_millis(100)
     }
 
+    // What has ended is only hidden here.
+    fn take_expired(&self, _is_wanted: bool) -> Vec<(u8, Vec<u8>)> {
+        Vec::new()
+    }
+
+    fn sweep(&self, _does: bool) {}
+
+    fn expired_keys(&self) -> u64 {
+        0
+    }
+
+    async fn leave(&self) {}
+
+    fn conflict_wait_us(&self) -> u64 {
+        0
+    }
+
     #[expect(clippy::disallowed_methods, reason = "this keyspace is its own time authority")]
     fn now_ms(&self) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -127,6 +127,36 @@ fn arrives(from: &Server, to: &Server) {
 }
 
 #[test]
+fn ends_of_keys_are_told_once_at_every_gateway() {
+    for fabric in FABRICS {
+        let pool = pool(fabric, 1);
+        let gateway_flags = vec!["--notify-keyspace-events".to_owned(), "Ex".to_owned()];
+        let options = Options { workers: Some(2), gateway_flags, ..Options::default() };
+        let (first, second) = (pool.gateway_with(&options), pool.gateway_with(&options));
+        arrives(&first, &second);
+        arrives(&second, &first);
+        let channel = "__keyevent@0__:expired";
+        let mut listeners = [Client::connect(&first), Client::connect(&second)];
+        for listener in &mut listeners {
+            listener.stream().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            assert!(matches!(listener.command(&["SUBSCRIBE", channel]), Reply::Array(_)));
+        }
+        let mut client = Client::connect(&first);
+        let names: Vec<String> = (0..20).map(|number| format!("k{number:02}")).collect();
+        for name in &names {
+            assert_eq!(client.command(&["SET", name, "v", "PX", "100"]), Reply::ok());
+        }
+        for listener in &mut listeners {
+            let mut told: Vec<Reply> = names.iter().map(|_| listener.receive().unwrap()).collect();
+            told.sort_by_key(|message| format!("{message:?}"));
+            let wanted =
+                |name: &String| Reply::Array(["message", channel, name].map(Reply::bulk).into());
+            assert_eq!(told, names.iter().map(wanted).collect::<Vec<_>>(), "{fabric}");
+        }
+    }
+}
+
+#[test]
 fn histories_with_a_gateway_killed_amid_them_are_linearizable() {
     for fabric in FABRICS {
         for replicas in [1, 2] {
