@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use fusee_control::{PoolFile, Tls};
+use fusee_fabric::verbs::DeviceChoice;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -43,6 +44,8 @@ pub struct Config {
     pub peer_address: Option<IpAddr>,
     /// May the pool's control plane be without TLS where others could hear it?
     pub insecure: bool,
+    /// The RDMA device, for pools on verbs.
+    pub device: DeviceChoice,
     /// Keys whose place each worker remembers.
     pub index_cache: usize,
     /// Connections at a time.
@@ -215,6 +218,13 @@ struct Layer {
         default_missing_value = "true", require_equals = true
     )]
     insecure: Option<bool>,
+    /// With a pool on fabric = "verbs", the RDMA device to use [default: the first that can
+    /// be used]
+    #[arg(long, env = "FUSEE_DEVICE", value_name = "NAME")]
+    device: Option<String>,
+    /// With a pool on fabric = "verbs", the device's address to use [default: its first]
+    #[arg(long, env = "FUSEE_DEVICE_ADDRESS", value_name = "ADDRESS")]
+    device_address: Option<IpAddr>,
     /// Memory of all embedded memory nodes together, such as 4GiB or 512MiB; taken
     /// from the system as it fills [default: a quarter of this machine's]
     #[arg(long, env = "FUSEE_MEMORY", value_name = "SIZE")]
@@ -289,6 +299,7 @@ impl Default for Config {
             pool: None,
             peer_address: None,
             insecure: false,
+            device: DeviceChoice::default(),
             index_cache: 1 << 22,
             max_clients: 10_000,
             require_pass: String::new(),
@@ -377,6 +388,8 @@ impl Config {
         put(&mut self.pool, layer.pool.map(Some));
         put(&mut self.peer_address, layer.peer_address.map(Some));
         put(&mut self.insecure, layer.insecure);
+        put(&mut self.device.name, layer.device.map(Some));
+        put(&mut self.device.address, layer.device_address.map(Some));
         put(&mut self.index_cache, layer.index_cache);
         put(&mut self.max_clients, layer.max_clients);
         put(&mut self.require_pass, layer.requirepass);

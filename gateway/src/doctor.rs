@@ -8,11 +8,13 @@ mod report;
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use fusee_control::Fabric;
+use fusee_fabric::verbs::DeviceChoice;
 
 pub use report::{Check, Report, Verdict};
 
@@ -28,6 +30,13 @@ pub struct Flags {
     /// Speak to the pool's memory nodes without TLS even where others could hear it
     #[arg(long, env = "FUSEE_INSECURE")]
     insecure: bool,
+    /// The RDMA device to look at, as the gateway would be told it [default: the first that
+    /// can be used]
+    #[arg(long, env = "FUSEE_DEVICE", value_name = "NAME")]
+    device: Option<String>,
+    /// The device's address to use [default: its first]
+    #[arg(long, env = "FUSEE_DEVICE_ADDRESS", value_name = "ADDRESS")]
+    device_address: Option<IpAddr>,
 }
 
 /// Looks, prints what it found, and tells by the exit code whether something is broken.
@@ -55,9 +64,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Without a pool, RDMA is looked at and not demanded.
 async fn examine(flags: &Flags) -> Report {
     let mut report = Report::default();
+    let device = DeviceChoice { name: flags.device.clone(), address: flags.device_address };
     report.section("this machine", machine::checks());
     let Some(path) = &flags.pool else {
-        report.section("RDMA, for pools with fabric = \"verbs\"", rdma::checks(false));
+        report.section("RDMA, for pools with fabric = \"verbs\"", rdma::checks(false, &device));
         return report;
     };
     let (file, tls) = match pool::file(path, flags.insecure) {
@@ -68,14 +78,14 @@ async fn examine(flags: &Flags) -> Report {
         }
     };
     if file.fabric == Fabric::Verbs {
-        report.section("RDMA", rdma::checks(true));
+        report.section("RDMA", rdma::checks(true, &device));
     }
     let mut checks = vec![pool::about(path, &file, tls.as_ref())];
     checks.extend(pool::control_planes(path, &file, tls.as_ref()).await);
     let answered = checks.iter().all(|check| matches!(check.verdict, Verdict::Good(_)));
     report.section("the pool", checks);
     if answered {
-        report.section("its memory", pool::data_paths(file, tls).await);
+        report.section("its memory", pool::data_paths(file, tls, &device).await);
     }
     report
 }

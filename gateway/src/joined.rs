@@ -4,12 +4,13 @@
 //! All that has to do with the control plane runs on a thread of its own, which
 //! lives as long as the process. Workers ask it for blocks now and then.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 
 use fusee::StoreConfig;
-use fusee_control::{GatewayPeer, NodeClient, PoolFile, Tls};
+use fusee_control::{Address, GatewayPeer, NodeClient, PoolFile, Tls};
 use fusee_fabric::tcp::{TcpFabric, TcpPeer};
+use fusee_fabric::verbs::{Device, DeviceChoice, VerbsConfig, VerbsConnecting};
 use fusee_fabric::{ControlPlane, Fabric, ShmFabric, ShmNode};
 use fusee_layout::{Geometry, NodeAddress, PoolParams, Superblock};
 use tokio::sync::{oneshot, watch};
@@ -49,16 +50,24 @@ pub enum Routes {
     Shm(Vec<Arc<ShmNode>>),
     /// They execute verbs at these addresses.
     Tcp(Vec<TcpPeer>),
+    /// RDMA devices serve it, to queue pairs that each worker opens.
+    Verbs,
 }
 
 impl Routes {
-    /// Where a memory node is that other hosts reach too, if there is one.
-    pub fn address_beyond_host(&self) -> Option<SocketAddr> {
+    /// Where a memory node is that other hosts reach too, if there is one; `controls` is
+    /// where their control planes are.
+    pub fn address_beyond_host(&self, controls: &[Address]) -> Option<SocketAddr> {
         match self {
             Self::Shm(_) => None,
             Self::Tcp(peers) => {
                 peers.iter().map(|peer| peer.address).find(|address| !address.ip().is_loopback())
             }
+            Self::Verbs => controls.iter().find_map(|control| {
+                let Address::Tcp { host, port } = control else { return None };
+                let mut found = (host.as_str(), *port).to_socket_addrs().ok()?;
+                found.find(|address| !address.ip().is_loopback())
+            }),
         }
     }
 }
@@ -150,6 +159,38 @@ impl Joined {
             }
         }
         Ok(RemoteFabric::Tcp(fabric))
+    }
+
+    /// The device by which this machine reaches memory on RDMA.
+    ///
+    /// # Errors
+    ///
+    /// With what to do, if none fits.
+    pub fn device(&self, choice: &DeviceChoice) -> Result<Device, String> {
+        let device = Device::choose(choice).map_err(|error| error.to_string())?;
+        tracing::info!(%device, "reaching the memory by RDMA");
+        Ok(device)
+    }
+
+    /// A way to memory on RDMA, for the thread that calls it: its queue pairs, which the
+    /// memory nodes connect to ends of their own.
+    ///
+    /// # Errors
+    ///
+    /// With what to do, if memory cannot be registered here or a memory node does not
+    /// take a queue pair.
+    pub async fn over_verbs(&self, device: &Device) -> Result<RemoteFabric, String> {
+        let controls = self.stay.borrow().controls.clone();
+        let nodes = controls.len() as u16;
+        let connecting = VerbsConnecting::new(device, nodes, VerbsConfig::default());
+        let connecting = connecting.map_err(|error| error.to_string())?;
+        let mut ends = Vec::new();
+        for (control, address) in controls.iter().zip(connecting.addresses()) {
+            let end = control.open_queue_pair(address).await.map_err(|error| error.to_string())?;
+            ends.push(end);
+        }
+        let fabric = connecting.connect(&ends, self.controls());
+        Ok(RemoteFabric::Verbs(Box::new(fabric.map_err(|error| error.to_string())?)))
     }
 
     /// A store for the worker that calls it.

@@ -54,10 +54,11 @@ async fn start(config: &mut Config) -> Result<Server, String> {
     let started = if let Some((file, tls)) = config.pool()? {
         config.memory_bytes = file.memory.0.saturating_mul(file.nodes.len() as u64);
         let store = StoreConfig { index_cache_entries: config.index_cache };
+        let controls = file.nodes.clone();
         let joined = Joined::join(file, tls, store).await?;
         let beside = joined.beside();
         let directory = Some(joined.directory());
-        let far = joined.routes().address_beyond_host();
+        let far = joined.routes().address_beyond_host(&controls);
         if let Some(node) = far.filter(|_| config.peer_address.is_none()) {
             if config.insecure {
                 config.peer_address = Some(mesh::address_towards(node).map_err(|error| {
@@ -80,6 +81,14 @@ async fn start(config: &mut Config) -> Result<Server, String> {
             Routes::Tcp(_) => {
                 gateway::start_among(config, beside, directory, async move |_worker| {
                     Renewed::join(joined.clone(), Joined::over_tcp).await
+                })
+            }
+            Routes::Verbs => {
+                let device = joined.device(&config.device)?;
+                gateway::start_among(config, beside, directory, async move |_worker| {
+                    let device = device.clone();
+                    let reach = async move |joined: &Joined| joined.over_verbs(&device).await;
+                    Renewed::join(joined.clone(), reach).await
                 })
             }
         }

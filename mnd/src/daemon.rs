@@ -14,6 +14,7 @@ mod sessions;
 mod shm_path;
 mod start;
 mod tcp_path;
+mod verbs_path;
 
 pub use config::{Config, ConfigError, LogFormat};
 pub use data_path::{DataPath, Ended, RETURN_TIME_MAX, Revoking};
@@ -23,3 +24,4 @@ pub use served::Served;
 pub use shm_path::ShmPath;
 pub use start::{StartError, run};
 pub use tcp_path::TcpPath;
+pub use verbs_path::VerbsPath;

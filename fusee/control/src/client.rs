@@ -5,6 +5,7 @@ use crate::{
     Address, Admission, Attach, ControlError, Denied, Description, Expulsion, GatewayId,
     GatewayPeer, Introduction, Membership, PoolFile, Replication, Tls, Token, convert, proto,
 };
+use fusee_fabric::verbs::{NodeQueuePair, QueuePairAddress};
 use fusee_fabric::{ControlFuture, ControlPlane, NodeDown};
 use fusee_layout::message::{Request, Response, Statistics};
 use std::future::Future;
@@ -206,6 +207,23 @@ impl NodeClient {
         let met = self.way.ask(CALL_TIME_MAX, client.meet(request)).await?;
         let others: Result<Vec<_>, _> = met.others.into_iter().map(convert::peer).collect();
         others.map_err(|denied| self.way.nonsense(&denied))
+    }
+
+    /// Has the node make a peer for a worker's queue pair.
+    ///
+    /// # Errors
+    ///
+    /// If the node does not answer, the session has ended, or the node cannot reach the
+    /// worker's device.
+    pub async fn open_queue_pair(
+        &self,
+        worker: QueuePairAddress,
+    ) -> Result<NodeQueuePair, ControlError> {
+        let token = self.token.bytes().to_vec();
+        let request = proto::OpenQueuePairRequest { token, client: Some(worker.into()) };
+        let mut client = self.way.client.clone();
+        let opened = self.way.ask(CALL_TIME_MAX, client.open_queue_pair(request)).await?;
+        convert::opened(opened).map_err(|denied| self.way.nonsense(&denied))
     }
 
     /// Asks for what verbs cannot do.

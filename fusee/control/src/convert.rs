@@ -5,6 +5,7 @@ use crate::{
     Admission, Attach, Denied, Description, Expulsion, GatewayId, GatewayPeer, Introduction,
     Membership, MemoryRoute, Replication, Token, proto,
 };
+use fusee_fabric::verbs::{NodeQueuePair, QueuePairAddress};
 use fusee_layout::message::{BlockStatistics, Effect, Refusal, Request, Response, Statistics};
 use fusee_layout::{Address, BlockEntry, CLASSES_MAX, Class, DATABASES, PoolParams, Room};
 
@@ -127,6 +128,9 @@ impl From<Admission> for proto::Attached {
                 socket: socket.to_string_lossy().into_owned(),
             }),
             MemoryRoute::Tcp { address } => proto::attached::Path::Tcp(proto::TcpPath { address }),
+            MemoryRoute::Verbs { device } => {
+                proto::attached::Path::Verbs(proto::VerbsPath { device })
+            }
         };
         Self {
             token: admission.token.bytes().to_vec(),
@@ -141,6 +145,7 @@ pub(crate) fn admission(message: proto::Attached) -> Checked<Admission> {
     let path = match message.path.ok_or(malformed("a way to the memory"))? {
         proto::attached::Path::Shm(shm) => MemoryRoute::Shm { socket: shm.socket.into() },
         proto::attached::Path::Tcp(tcp) => MemoryRoute::Tcp { address: tcp.address },
+        proto::attached::Path::Verbs(verbs) => MemoryRoute::Verbs { device: verbs.device },
     };
     Ok(Admission {
         token: token(&message.token)?,
@@ -148,6 +153,52 @@ pub(crate) fn admission(message: proto::Attached) -> Checked<Admission> {
         incarnation: message.incarnation,
         path,
     })
+}
+
+fn queue_pair(message: Option<proto::QueuePair>) -> Checked<QueuePairAddress> {
+    let message = message.ok_or(malformed("a message without a queue pair"))?;
+    Ok(QueuePairAddress {
+        qpn: message.qpn,
+        psn: message.psn,
+        gid: message.gid.try_into().map_err(|_| malformed("a GID"))?,
+        lid: narrow(message.lid, "a LID")?,
+        mtu: narrow(message.mtu, "an MTU")?,
+        reads_max: narrow(message.reads_max, "the number of READs under way")?,
+    })
+}
+
+impl From<QueuePairAddress> for proto::QueuePair {
+    fn from(address: QueuePairAddress) -> Self {
+        Self {
+            qpn: address.qpn,
+            psn: address.psn,
+            gid: address.gid.to_vec(),
+            lid: address.lid.into(),
+            mtu: address.mtu.into(),
+            reads_max: address.reads_max.into(),
+        }
+    }
+}
+
+pub(crate) fn open_queue_pair(
+    message: proto::OpenQueuePairRequest,
+) -> Checked<(Token, QueuePairAddress)> {
+    Ok((token(&message.token)?, queue_pair(message.client)?))
+}
+
+pub(crate) fn opened(message: proto::OpenedQueuePair) -> Checked<NodeQueuePair> {
+    Ok(NodeQueuePair {
+        address: queue_pair(message.node)?,
+        rkey: message.rkey,
+        base: message.base,
+        bytes: message.bytes,
+    })
+}
+
+impl From<NodeQueuePair> for proto::OpenedQueuePair {
+    fn from(end: NodeQueuePair) -> Self {
+        Self { node: Some(end.address.into()), rkey: end.rkey, base: end.base, bytes: end.bytes }
+    }
 }
 
 pub(crate) fn call(message: proto::CallRequest) -> Checked<(Token, Request)> {

@@ -94,6 +94,12 @@ fn effects() -> impl Strategy<Value = Effect> {
     ]
 }
 
+fn queue_pairs() -> impl Strategy<Value = QueuePairAddress> {
+    any::<(u32, u32, [u8; 16], u16, u16, u8)>().prop_map(|(qpn, psn, gid, lid, mtu, reads_max)| {
+        QueuePairAddress { qpn, psn, gid, lid, mtu, reads_max }
+    })
+}
+
 /// As the other side gets it.
 fn over_the_wire<M: prost::Message + Default>(message: &M) -> M {
     M::decode(message.encode_to_vec().as_slice()).unwrap()
@@ -123,6 +129,19 @@ proptest! {
     }
 
     #[test]
+    fn queue_pairs_come_back(
+        worker in queue_pairs(), node in queue_pairs(), rkey: u32, base: u64, bytes: u64,
+    ) {
+        let session = Token::random();
+        let token = session.bytes().to_vec();
+        let message = proto::OpenQueuePairRequest { token, client: Some(worker.into()) };
+        prop_assert_eq!(open_queue_pair(over_the_wire(&message)), Ok((session, worker)));
+        let expected = NodeQueuePair { address: node, rkey, base, bytes };
+        let message = proto::OpenedQueuePair::from(expected);
+        prop_assert_eq!(opened(over_the_wire(&message)), Ok(expected));
+    }
+
+    #[test]
     fn any_bytes_are_a_message_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let bytes = bytes.as_slice();
         let _ = proto::CallRequest::decode(bytes).map(call);
@@ -131,6 +150,8 @@ proptest! {
         let _ = proto::AttachRequest::decode(bytes).map(|m| description(m.description));
         let _ = proto::IntroduceRequest::decode(bytes).map(introduction);
         let _ = proto::Introduced::decode(bytes).map(membership);
+        let _ = proto::OpenQueuePairRequest::decode(bytes).map(open_queue_pair);
+        let _ = proto::OpenedQueuePair::decode(bytes).map(opened);
         let _ = proto::ExpelRequest::decode(bytes).map(expulsion);
         let _ = proto::ReplicateRequest::decode(bytes).map(replication);
     }
@@ -154,6 +175,11 @@ proptest! {
         let refused = proto::reply::Reply::Refused(number as i32);
         let reply = proto::Reply { reply: Some(refused) };
         prop_assert!(response(&reply).is_err());
+        for (gid, mtu) in [(vec![0; 15], 1024), (vec![0; 16], number.max(1 << 16))] {
+            let node = proto::QueuePair { gid, mtu, ..Default::default() };
+            let message = proto::OpenedQueuePair { node: Some(node), ..Default::default() };
+            prop_assert!(opened(message).is_err());
+        }
         let short = proto::CallRequest {
             token: vec![1; 15], request: Some(Message::Leave(message::Leave { client })),
         };

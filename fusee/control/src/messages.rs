@@ -142,6 +142,11 @@ pub enum MemoryRoute {
         /// `host:port`.
         address: String,
     },
+    /// RDMA: each worker opens a queue pair.
+    Verbs {
+        /// The device that serves the memory, for people.
+        device: String,
+    },
 }
 
 /// A memory node asks node 0 to be let into the pool.

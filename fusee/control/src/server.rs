@@ -6,6 +6,7 @@ use crate::{
     Address, Admission, Attach, Denied, Expulsion, GatewayPeer, Introduction, Membership,
     Replication, Tls, Token, convert, proto,
 };
+use fusee_fabric::verbs::{NodeQueuePair, QueuePairAddress};
 use fusee_layout::message::{Request, Response, Statistics};
 use std::future::Future;
 use std::io;
@@ -39,6 +40,13 @@ pub trait NodeService: Send + Sync + 'static {
         session: Token,
         request: Request,
     ) -> impl Future<Output = Result<Response, Denied>> + Send;
+
+    /// A session's worker wants a peer for its queue pair.
+    fn open_queue_pair(
+        &self,
+        session: Token,
+        client: QueuePairAddress,
+    ) -> impl Future<Output = Result<NodeQueuePair, Denied>> + Send;
 
     /// A session wants to know what the node has given.
     fn statistics(&self, session: Token)
@@ -189,6 +197,14 @@ impl<S: NodeService> MemoryNode for Served<S> {
     async fn call(&self, call: Call<proto::CallRequest>) -> Result<Reply<proto::Reply>, Status> {
         let (session, request) = convert::call(call.into_inner())?;
         Ok(Reply::new(self.0.request(session, request).await?.into()))
+    }
+
+    async fn open_queue_pair(
+        &self,
+        call: Call<proto::OpenQueuePairRequest>,
+    ) -> Result<Reply<proto::OpenedQueuePair>, Status> {
+        let (session, client) = convert::open_queue_pair(call.into_inner())?;
+        Ok(Reply::new(self.0.open_queue_pair(session, client).await?.into()))
     }
 
     async fn statistics(

@@ -5,6 +5,7 @@ use fusee_control::{
     GatewayPeer, Introduction, Listener, Membership, MemoryRoute, NodeService, PeerClient,
     PoolFile, Replication, Tls, TlsFiles, Token, serve,
 };
+use fusee_fabric::verbs::{NodeQueuePair, QueuePairAddress};
 use fusee_fabric::{ControlPlane, NodeDown};
 use fusee_layout::message::{Refusal, Request, Response, Statistics};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -69,6 +70,18 @@ impl NodeService for Fake {
             Request::Leave { .. } => std::future::pending().await,
             _ => Ok(Response::Refused(Refusal::Full)),
         }
+    }
+
+    async fn open_queue_pair(
+        &self,
+        session: Token,
+        worker: QueuePairAddress,
+    ) -> Result<NodeQueuePair, Denied> {
+        if session != self.token {
+            return Err(Denied::Unknown);
+        }
+        let address = QueuePairAddress { qpn: worker.qpn + 1, ..worker };
+        Ok(NodeQueuePair { address, rkey: 2, base: 3, bytes: 4 })
     }
 
     async fn statistics(&self, _: Token) -> Result<Statistics, Denied> {
@@ -144,6 +157,28 @@ fn run(test: impl Future<Output = ()>) {
 
 async fn begin(file: &PoolFile, tls: Option<&Tls>) -> Result<Attachment, ControlError> {
     Attachment::begin(file, tls, GatewayId::random(), file.description(0)).await
+}
+
+#[test]
+fn a_worker_gets_a_peer_for_its_queue_pair() {
+    run(async {
+        let folder = folder("queue-pair");
+        let file = file(&folder, None);
+        start(&file, None).await;
+        let attachment = begin(&file, None).await.unwrap();
+        let worker = QueuePairAddress {
+            qpn: 17,
+            psn: 0xff_ffff,
+            gid: std::array::from_fn(|number| number as u8),
+            lid: 9,
+            mtu: 4096,
+            reads_max: 16,
+        };
+        let end = attachment.client.open_queue_pair(worker).await.unwrap();
+        assert_eq!(end.address, QueuePairAddress { qpn: 18, ..worker });
+        assert_eq!((end.rkey, end.base, end.bytes), (2, 3, 4));
+        assert!(!format!("{end:?}").contains("rkey"), "keys go into no log");
+    });
 }
 
 #[test]

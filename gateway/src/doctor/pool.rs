@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fusee::StoreConfig;
 use fusee_control::{Attachment, ControlError, Fabric as FabricKind, GatewayId, PoolFile, Tls};
+use fusee_fabric::verbs::DeviceChoice;
 use fusee_fabric::{Batch, Fabric, NodeDown, Ticket};
 use fusee_layout::message::{Request, Response};
 use fusee_layout::{Class, Geometry, NodeAddress};
@@ -100,7 +101,11 @@ fn remedy(path: &Path, error: &ControlError) -> String {
 }
 
 /// Joins, and runs verbs on each node.
-pub(super) async fn data_paths(file: PoolFile, tls: Option<Tls>) -> Vec<Check> {
+pub(super) async fn data_paths(
+    file: PoolFile,
+    tls: Option<Tls>,
+    choice: &DeviceChoice,
+) -> Vec<Check> {
     let kind = file.fabric;
     let joined = Joined::join(file, tls, StoreConfig { index_cache_entries: 0 });
     let joined = match timeout(JOIN_TIME_MAX, joined).await {
@@ -112,12 +117,19 @@ pub(super) async fn data_paths(file: PoolFile, tls: Option<Tls>) -> Vec<Check> {
         }
     };
     let geometry = joined.geometry();
-    match joined.routes() {
-        Routes::Shm(nodes) => Probe { fabric: &joined.mapped(&nodes), geometry, kind }.run().await,
-        Routes::Tcp(_) => match joined.over_tcp().await {
-            Ok(fabric) => Probe { fabric: &fabric, geometry, kind }.run().await,
-            Err(reason) => vec![Check::broken("fabric", reason, fabric_remedy(kind))],
+    let remote = match joined.routes() {
+        Routes::Shm(nodes) => {
+            return Probe { fabric: &joined.mapped(&nodes), geometry, kind }.run().await;
+        }
+        Routes::Tcp(_) => joined.over_tcp().await,
+        Routes::Verbs => match joined.device(choice) {
+            Ok(device) => joined.over_verbs(&device).await,
+            Err(reason) => Err(reason),
         },
+    };
+    match remote {
+        Ok(fabric) => Probe { fabric: &fabric, geometry, kind }.run().await,
+        Err(reason) => vec![Check::broken("fabric", reason, fabric_remedy(kind))],
     }
 }
 

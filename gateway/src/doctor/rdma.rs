@@ -16,7 +16,7 @@ use crate::config::Size;
 const LOCKED_PER_WORKER: u64 = 64 << 20;
 
 /// What RDMA needs; what is not there does not work where RDMA is `needed`.
-pub(super) fn checks(needed: bool) -> Vec<Check> {
+pub(super) fn checks(needed: bool, choice: &DeviceChoice) -> Vec<Check> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let mut checks = vec![
         locked_memory(
@@ -30,7 +30,7 @@ pub(super) fn checks(needed: bool) -> Vec<Check> {
     let is_there = found.is_ok();
     checks.extend(devices(found));
     if is_there {
-        checks.push(chosen(Device::choose(&DeviceChoice::default())));
+        checks.push(chosen(Device::choose(choice)));
     }
     checks.into_iter().map(|check| check.needed(needed)).collect()
 }

@@ -52,6 +52,7 @@ enum Route {
         memory: UnixStream,
     },
     Tcp(TcpPeer),
+    Verbs,
 }
 
 impl Sessions {
@@ -92,16 +93,18 @@ impl Sessions {
     }
 
     fn routes(&self) -> Result<Routes, String> {
-        let (mut nodes, mut peers) = (Vec::new(), Vec::new());
+        let (mut nodes, mut peers, mut verbs) = (Vec::new(), Vec::new(), 0);
         for session in &self.nodes {
             match &session.route {
                 Route::Shm { node, .. } => nodes.push(node.clone()),
                 Route::Tcp(peer) => peers.push(peer.clone()),
+                Route::Verbs => verbs += 1,
             }
         }
-        match (nodes.is_empty(), peers.is_empty()) {
-            (false, true) => Ok(Routes::Shm(nodes)),
-            (true, false) => Ok(Routes::Tcp(peers)),
+        match (nodes.len(), peers.len(), verbs) {
+            (_, 0, 0) => Ok(Routes::Shm(nodes)),
+            (0, _, 0) => Ok(Routes::Tcp(peers)),
+            (0, 0, _) => Ok(Routes::Verbs),
             _ => Err(MIXED.to_owned()),
         }
     }
@@ -181,7 +184,7 @@ impl Session {
                 std::future::pending().await
             }
             // Workers see by their own connections whether it answers.
-            Route::Tcp(_) => loop {
+            Route::Tcp(_) | Route::Verbs => loop {
                 let reason = attachment.ended().await;
                 tracing::warn!(node = number, "a session's connection has broken: {reason}");
                 let mut told = Told::default();
@@ -284,6 +287,10 @@ impl Route {
                 let token = fusee_fabric::tcp::Token::new(*token.bytes());
                 let tls = encryption(&file.nodes[usize::from(number)], tls)?;
                 Ok(Self::Tcp(TcpPeer { address, token, tls }))
+            }
+            MemoryRoute::Verbs { device } => {
+                tracing::info!(node = number, device, "the memory node is on RDMA");
+                Ok(Self::Verbs)
             }
         }
     }

@@ -2,7 +2,8 @@
 //! pool is in the pool file.
 
 use clap::{Parser, ValueEnum};
-use fusee_control::{Fabric, PoolFile, PoolFileError};
+use fusee_control::{PoolFile, PoolFileError};
+use fusee_fabric::verbs::DeviceChoice;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -29,6 +30,14 @@ pub struct Config {
     /// where nobody else is on that network.
     #[arg(long, env = "FUSEE_INSECURE")]
     pub insecure: bool,
+    /// With fabric = "verbs", the RDMA device that serves the memory [default: the first
+    /// that can be used]
+    #[arg(long, env = "FUSEE_DEVICE", value_name = "NAME")]
+    pub device: Option<String>,
+    /// With fabric = "verbs", the device's address that gateways reach it at [default: its
+    /// first]
+    #[arg(long, env = "FUSEE_DEVICE_ADDRESS", value_name = "ADDRESS")]
+    pub device_address: Option<IpAddr>,
     /// After SIGTERM, how long gateways may take to leave.
     #[arg(long, env = "FUSEE_DRAIN", value_name = "SECONDS", default_value_t = 10)]
     pub drain: u64,
@@ -96,6 +105,11 @@ impl Config {
         self.threads.map_or_else(|| own().min(THREADS_MAX), NonZeroUsize::get)
     }
 
+    /// The RDMA device that is asked for.
+    pub fn device_choice(&self) -> DeviceChoice {
+        DeviceChoice { name: self.device.clone(), address: self.device_address }
+    }
+
     /// Reads the pool file.
     ///
     /// # Errors
@@ -110,11 +124,6 @@ impl Config {
                 self.node,
                 nodes - 1
             )));
-        }
-        if file.fabric == Fabric::Verbs {
-            return Err(ConfigError::Value(
-                "fabric = \"verbs\" is not in this program yet: use \"shm\" or \"tcp\"".to_owned(),
-            ));
         }
         Ok(file)
     }

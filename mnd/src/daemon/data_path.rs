@@ -3,6 +3,7 @@
 
 use fusee_control::{Denied, MemoryRoute, Token};
 use fusee_fabric::tcp::TcpStatistics;
+use fusee_fabric::verbs::{NodeQueuePair, QueuePairAddress};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -19,6 +20,22 @@ pub trait DataPath: Send + Sync + 'static {
     ///
     /// If the path takes no more.
     fn admit(&self, session: Token) -> Result<MemoryRoute, Denied>;
+
+    /// Makes a peer for a queue pair of a session's worker. Called on a thread that may
+    /// wait.
+    ///
+    /// # Errors
+    ///
+    /// If the path is not of queue pairs, the session has ended, or the worker's device
+    /// cannot be reached.
+    fn open_queue_pair(
+        &self,
+        session: Token,
+        worker: &QueuePairAddress,
+    ) -> Result<NodeQueuePair, Denied> {
+        let _ = (session, worker);
+        Err(Denied::Refused("this pool's memory is not reached by verbs".to_owned()))
+    }
 
     /// The stream by which the session is held has ended. How long may the gateway take
     /// to come back? A path that itself sees the gateway's death says nothing, and

@@ -14,6 +14,7 @@ use fusee_control::{
     Membership, NodeService, Replication, Token,
 };
 use fusee_fabric::tcp::TcpStatistics;
+use fusee_fabric::verbs::{NodeQueuePair, QueuePairAddress};
 use fusee_layout::message::{Request, Response, Statistics};
 use std::collections::HashMap;
 use std::future::Future;
@@ -284,6 +285,19 @@ impl NodeService for Node {
     async fn request(&self, session: Token, request: Request) -> Result<Response, Denied> {
         let node = self.clone();
         to_the_end(async move { node.decide_for(session, request).await }).await?
+    }
+
+    async fn open_queue_pair(
+        &self,
+        session: Token,
+        client: QueuePairAddress,
+    ) -> Result<NodeQueuePair, Denied> {
+        if !self.0.sessions.is_live(&session) {
+            return Err(Denied::Unknown);
+        }
+        let path = self.0.path.clone();
+        let opened = tokio::task::spawn_blocking(move || path.open_queue_pair(session, &client));
+        opened.await.map_err(|_| Denied::Refused("it has failed at it".to_owned()))?
     }
 
     async fn statistics(&self, session: Token) -> Result<Statistics, Denied> {

@@ -18,6 +18,15 @@ impl DataPath for Path {
         Ok(MemoryRoute::Shm { socket: "/nowhere".into() })
     }
 
+    fn open_queue_pair(
+        &self,
+        _: Token,
+        worker: &QueuePairAddress,
+    ) -> Result<NodeQueuePair, Denied> {
+        self.0.lock().unwrap().push("open");
+        Ok(NodeQueuePair { address: *worker, rkey: 1, base: 2, bytes: 3 })
+    }
+
     fn revoke(&self, _: Token) -> Revoking<'_> {
         self.0.lock().unwrap().push("revoke");
         Box::pin(std::future::ready(()))
@@ -112,6 +121,19 @@ async fn until(mut holds: impl AsyncFnMut() -> bool) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     panic!("it never came true");
+}
+
+#[tokio::test]
+async fn queue_pairs_are_opened_for_sessions_that_live_and_nobody_else() {
+    let fixture = fixture(0, 1);
+    let worker = QueuePairAddress { qpn: 1, psn: 2, gid: [3; 16], lid: 4, mtu: 5, reads_max: 6 };
+    let stranger = fixture.node.open_queue_pair(Token::random(), worker).await;
+    assert_eq!(stranger, Err(Denied::Unknown));
+    let (session, _hold) = fixture.attach().await;
+    assert!(fixture.node.open_queue_pair(session, worker).await.is_ok());
+    fixture.node.end(session).await;
+    assert_eq!(fixture.node.open_queue_pair(session, worker).await, Err(Denied::Unknown));
+    assert_eq!(fixture.events(), ["admit", "open", "revoke"]);
 }
 
 #[tokio::test]

@@ -3,12 +3,13 @@
 use super::config::{Config, ConfigError};
 use super::copies::Copies;
 use super::node::Parts;
-use super::{DataPath, Ended, Node, Report, ShmPath, TcpPath};
+use super::{DataPath, Ended, Node, Report, ShmPath, TcpPath, VerbsPath};
 use crate::{Ledger, NodeMemory};
 use fusee_control::{
     ControlError, Fabric, GatewayId, Introduction, Listener, Membership, PeerClient, PoolFile, Tls,
     TlsError, Token, serve,
 };
+use fusee_fabric::verbs::VerbsError;
 use fusee_fabric::{Backing, Memory, ShmNode};
 use fusee_layout::{Geometry, GeometryError, SizingError};
 use std::future::Future;
@@ -56,6 +57,9 @@ pub enum StartError {
     /// Another memory node.
     #[error(transparent)]
     Peer(#[from] ControlError),
+    /// The RDMA device.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
     /// A socket.
     #[error("{0}")]
     Socket(String),
@@ -79,13 +83,15 @@ pub async fn run(
     let address = &file.nodes[usize::from(number)];
     // Before others are waited for, so that a second process on the address is told.
     let listener = Listener::bind(address).await.map_err(StartError::Socket)?;
+    // Before the pool is told of this process: one that cannot serve its memory is of no
+    // pool, and may be started again.
+    let (ended, mut ends) = mpsc::unbounded_channel();
+    let path = serve_memory(&file, config, tls.as_ref(), memory.clone(), ended)?;
     let mut stop = std::pin::pin!(stop);
     let membership = tokio::select! {
         membership = enter(&file, number, tls.as_ref()) => membership?,
         () = &mut stop => return Ok(()),
     };
-    let (ended, mut ends) = mpsc::unbounded_channel();
-    let path = serve_memory(&file, config, tls.as_ref(), memory.clone(), ended)?;
     let geometry = Arc::new(Geometry::new(membership.params)?);
     let own = || NodeMemory::new(number, geometry.clone(), memory.clone());
     let mut formatted = own();
@@ -162,7 +168,12 @@ fn serve_memory(
             tracing::info!(address = path.address(), "executing verbs");
             Ok(path)
         }
-        Fabric::Shm | Fabric::Verbs => {
+        Fabric::Verbs => {
+            let path = VerbsPath::serve(&config.device_choice(), memory)?;
+            tracing::info!(device = %path.device(), "the device serves the memory");
+            Ok(path)
+        }
+        Fabric::Shm => {
             let socket = ShmPath::socket_beside(address.path().expect("the pool file was checked"));
             let path = ShmPath::serve(socket.clone(), memory, ended).map_err(|error| {
                 StartError::Socket(format!("cannot listen on {}: {error}", socket.display()))
