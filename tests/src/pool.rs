@@ -13,10 +13,23 @@ use crate::server::{Flavour, Options, Server, built};
 /// Everything here happens within this time, or never.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// The fabrics that a suite is about: those that every machine has, or those that
+/// `SUITE_FABRICS` names, with commas between.
+///
+/// # Panics
+/// If it names one that there is not.
+pub fn fabrics() -> Vec<&'static str> {
+    const ALL: [&str; 3] = ["shm", "tcp", "verbs"];
+    let Ok(chosen) = std::env::var("SUITE_FABRICS") else { return ALL[..2].to_vec() };
+    let known = |name: &str| ALL.into_iter().find(|&fabric| fabric == name);
+    let find = |name: &str| known(name).unwrap_or_else(|| panic!("{name:?} is not a fabric"));
+    chosen.split(',').map(find).collect()
+}
+
 /// What the pool file says.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// How gateways reach the memory: `shm` or `tcp`.
+    /// How gateways reach the memory: `shm`, `tcp` or `verbs`.
     pub fabric: &'static str,
     /// Memory nodes.
     pub nodes: u16,

@@ -63,6 +63,18 @@ impl Options {
         let programs = names.iter().map(|name| crate::server::built(name)).collect();
         Self { programs, ..Self::default() }
     }
+
+    /// And with these suites, to run on devices that this machine does not have. Each is
+    /// a program in the machine under its own name, with what all suites need.
+    ///
+    /// # Panics
+    /// If one was not built: `cargo xtask suite rdma` does that.
+    pub fn and_suites(mut self, names: &[&str]) -> Self {
+        self.programs.extend(names.iter().map(|name| newest_suite(name)));
+        self.programs.push(crate::server::built("gateway"));
+        self.programs.push(crate::server::built("mnd"));
+        self
+    }
 }
 
 /// Machines that run at the same time. Dropping it ends them.
@@ -112,6 +124,18 @@ impl Rig {
     pub fn machines(&self) -> &[Machine] {
         &self.machines
     }
+}
+
+/// The program of one of `tests/tests`; cargo adds a hash to its name, and leaves those
+/// of earlier builds there.
+fn newest_suite(name: &str) -> PathBuf {
+    let folder = crate::server::built("deps");
+    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_none() && initramfs::name_of(path) == name)
+        .max_by_key(|path| path.metadata().and_then(|about| about.modified()).ok())
+        .unwrap_or_else(|| panic!("{} has no suite {name}: it was not built", folder.display()))
 }
 
 /// The address of machine `index` in its network, and of the only one of a rig.

@@ -1,5 +1,8 @@
 //! Several gateways on one pool, on each fabric: together they answer like a single
 //! Redis, also when one of them is killed in the middle of what it does.
+//!
+//! `SUITE_FABRICS` chooses the fabrics, `SUITE_LOAD_SECONDS` for how long two gateways are
+//! under load.
 
 mod histories;
 
@@ -11,14 +14,13 @@ use fusee_sim::linearizability::Call;
 use histories::{
     CLIENTS, Get, History, KEYS, assert_all_linearizable, assert_linearizable, key, now, part,
 };
-use tests::pool::{Pool, PoolOptions};
+use tests::pool::{Pool, PoolOptions, fabrics};
 use tests::random::Random;
 use tests::resp::{Client, Reply, push_command};
 use tests::server::{Options, Server};
 
 const ROUNDS: usize = 60;
 const KILLS: usize = 12;
-const FABRICS: [&str; 2] = ["shm", "tcp"];
 
 fn pool(fabric: &'static str, replicas: u8) -> Pool {
     let nodes = u16::from(replicas.max(2));
@@ -31,7 +33,7 @@ fn gateway(pool: &Pool) -> Server {
 
 #[test]
 fn histories_on_two_and_four_gateways_are_linearizable() {
-    for fabric in FABRICS {
+    for fabric in fabrics() {
         for replicas in [1, 2] {
             let pool = pool(fabric, replicas);
             let mut gateways = Vec::new();
@@ -50,9 +52,29 @@ fn histories_on_two_and_four_gateways_are_linearizable() {
 }
 
 #[test]
+fn histories_of_a_long_load_on_two_gateways_are_linearizable() {
+    let seconds = std::env::var("SUITE_LOAD_SECONDS").ok();
+    let seconds = seconds.map_or(3, |text| text.parse().expect("SUITE_LOAD_SECONDS is a number"));
+    for fabric in fabrics() {
+        for replicas in [1, 2] {
+            let pool = pool(fabric, replicas);
+            let gateways = [gateway(&pool), gateway(&pool)];
+            let begin = Instant::now();
+            let mut rounds = 0;
+            while begin.elapsed() < Duration::from_secs(seconds) / 2 {
+                assert_all_linearizable(&[&gateways[0], &gateways[1]], 10);
+                assert_eq!(Client::connect(&gateways[0]).command(&["FLUSHALL"]), Reply::ok());
+                rounds += 10;
+            }
+            eprintln!("{fabric}, {replicas} replicas: {rounds} rounds in {:?}", begin.elapsed());
+        }
+    }
+}
+
+#[test]
 fn increments_by_all_gateways_add_up_and_none_is_given_twice() {
     const EACH: usize = 2_000;
-    for fabric in FABRICS {
+    for fabric in fabrics() {
         let pool = pool(fabric, 2);
         let gateways = [gateway(&pool), gateway(&pool)];
         let barrier = Barrier::new(CLIENTS);
@@ -158,7 +180,7 @@ fn ends_of_keys_are_told_once_at_every_gateway() {
 
 #[test]
 fn histories_with_a_gateway_killed_amid_them_are_linearizable() {
-    for fabric in FABRICS {
+    for fabric in fabrics() {
         for replicas in [1, 2] {
             let pool = pool(fabric, replicas);
             let survivor = gateway(&pool);

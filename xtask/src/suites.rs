@@ -122,9 +122,19 @@ pub(crate) const ALL: &[Suite] = &[
         run: |options| test_target("oom", options),
     },
     Suite {
+        name: "fabrics",
+        about: "the same values and the same round trips on shared memory and over TCP",
+        run: |options| test_target("fabrics", options),
+    },
+    Suite {
+        name: "doctor",
+        about: "gateway doctor at pools that are well, in part or not there",
+        run: |options| test_target("doctor", options),
+    },
+    Suite {
         name: "rdma",
-        about: "virtual machines with Soft-RoCE devices: the rig, and rdma-core's own programs",
-        run: |options| test_target("rdma", options),
+        about: "pools on Soft-RoCE devices in virtual machines; 20 s of load, see rdma-load",
+        run: |options| rdma(&["rdma", "rdma_pool"], &[], options),
     },
     Suite {
         name: "pool",
@@ -181,8 +191,13 @@ pub(crate) const ALL: &[Suite] = &[
 const ON_DEMAND: &[Suite] = &[
     Suite {
         name: "verbs",
-        about: "the verbs fabric on Soft-RoCE, which no gateway uses yet; on demand, 10 minutes",
+        about: "what fabrics promise, asked of verbs on Soft-RoCE; on demand, 10 minutes",
         run: |options| test_target("verbs", options),
+    },
+    Suite {
+        name: "rdma-load",
+        about: "5 minutes of load from two gateways on Soft-RoCE, linearizable; on demand",
+        run: |options| rdma(&["rdma_pool"], &[("SUITE_RDMA_SECONDS", "300")], options),
     },
     Suite {
         name: "verbs-abi",
@@ -225,7 +240,10 @@ pub(crate) fn test_targets() -> Vec<&'static str> {
         "oom",
         "pool",
         "sessions",
+        "fabrics",
+        "doctor",
         "rdma",
+        "rdma_pool",
         "see",
         "deploy",
         "verbs",
@@ -237,19 +255,28 @@ pub(crate) fn test_targets() -> Vec<&'static str> {
 
 /// Runs one of [`test_targets`]; one test at a time, since each has a server.
 fn test_target(name: &str, options: &Options) -> Result<(), String> {
-    cargo(&[
-        "test",
-        "--profile",
-        PROFILE,
-        "--workspace",
-        "--test",
-        name,
-        "--",
-        "--test-threads",
-        "1",
-    ])
-    .env("SUITE_SERVER", &options.server)
-    .run()
+    test_targets_of(&[name], &[], options)
+}
+
+/// Runs several of them, with variables.
+fn test_targets_of(
+    names: &[&str],
+    variables: &[(&str, &str)],
+    options: &Options,
+) -> Result<(), String> {
+    let mut arguments = vec!["test", "--profile", PROFILE, "--workspace"];
+    arguments.extend(names.iter().flat_map(|name| ["--test", name]));
+    arguments.extend(["--", "--test-threads", "1"]);
+    let command = cargo(&arguments).env("SUITE_SERVER", &options.server);
+    variables.iter().fold(command, |command, (name, value)| command.env(name, value)).run()
+}
+
+/// Machines run suites of this one, which have to be there.
+fn rdma(names: &[&str], variables: &[(&str, &str)], options: &Options) -> Result<(), String> {
+    let suites = ["--test", "fabrics", "--test", "gateways"];
+    let build = ["test", "--no-run", "--profile", PROFILE, "--workspace"];
+    cargo(&[&build[..], &suites[..]].concat()).run()?;
+    test_targets_of(names, variables, options)
 }
 
 /// The suite is Redis's and stays out of the tree: it comes from Debian's source

@@ -180,8 +180,20 @@ fn found(name: &str) -> Result<PathBuf, String> {
 
 /// A program as `/usr/bin/NAME`, with the libraries that it is linked to.
 fn add_program(archive: &mut Archive, program: &Path) -> Result<(), String> {
-    let name = program.file_name().ok_or_else(|| format!("{} is no file", program.display()))?;
-    add_with_libraries(archive, program, &Path::new("/usr/bin").join(name))
+    add_with_libraries(archive, program, &Path::new("/usr/bin").join(name_of(program)))
+}
+
+/// What a program is called in machines: without the hash that cargo gives to tests.
+pub(super) fn name_of(program: &Path) -> String {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    match name.rsplit_once('-') {
+        Some((name, hash))
+            if hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
+        {
+            name.to_owned()
+        }
+        _ => name.into_owned(),
+    }
 }
 
 fn add_with_libraries(archive: &mut Archive, file: &Path, path: &Path) -> Result<(), String> {
@@ -223,4 +235,17 @@ fn only_entry(folder: &Path) -> Result<String, String> {
     let mut names = fs::read_dir(folder).map_err(failed)?;
     let first = names.next().ok_or_else(|| format!("{} is empty", folder.display()))?;
     Ok(first.map_err(failed)?.file_name().to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_lose_their_hash_and_nothing_else() {
+        assert_eq!(name_of(Path::new("/x/deps/gateways-0123456789abcdef")), "gateways");
+        assert_eq!(name_of(Path::new("/x/two-parts-0123456789abcdef")), "two-parts");
+        assert_eq!(name_of(Path::new("/usr/bin/redis-cli")), "redis-cli");
+        assert_eq!(name_of(Path::new("/usr/bin/x-0123456789abcdeg")), "x-0123456789abcdeg");
+    }
 }
