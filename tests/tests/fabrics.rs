@@ -17,9 +17,12 @@ const KEYS: usize = 10_000;
 const PATIENCE: Duration = Duration::from_mins(5);
 /// Requests under way at a time.
 const PIPELINE: usize = 50;
-/// So that several chunks make one value now and then.
+/// So that several chunks make one value now and then, and a few are far beyond a message
+/// of any size.
 const LARGE_BYTES: usize = 300_000;
 const LARGE_EVERY: usize = 500;
+const HUGE_BYTES: usize = 3_000_000;
+const HUGE_EVERY: usize = 5_000;
 
 fn pool(fabric: &'static str, replicas: u8) -> Pool {
     let nodes = u16::from(replicas.max(2));
@@ -65,8 +68,9 @@ fn name(number: usize) -> String {
 fn value(number: usize, generation: u64) -> Vec<u8> {
     let mut random = Random::new(number as u64 * 2 + generation);
     let bytes = match number % 10 {
+        _ if number.is_multiple_of(HUGE_EVERY) => HUGE_BYTES + random.below(2_000_000),
         _ if number.is_multiple_of(LARGE_EVERY) => LARGE_BYTES + random.below(100_000),
-        0..=4 => random.below(64),
+        0..=4 => 1 + random.below(64),
         5..=7 => random.below(1024),
         8 => random.below(4096),
         _ => random.below(20_000),
