@@ -75,7 +75,12 @@ fn without_a_pool_the_machine_is_looked_at_and_no_rdma_is_no_failure() {
 
 #[test]
 fn a_pool_that_is_well_is_timed_and_a_dead_memory_node_is_named_with_its_command() {
-    let mut pool = Pool::described("well", "shm");
+    for fabric in ["shm", "tcp"] {
+        timed_and_named(Pool::described(&format!("well-{fabric}"), fabric));
+    }
+}
+
+fn timed_and_named(mut pool: Pool) {
     let (well, said) = pool.doctor();
     assert!(!well, "{said}");
     let command = format!("mnd --pool {}/pool.toml --node 0", pool.folder.display());
