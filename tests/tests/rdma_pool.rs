@@ -21,7 +21,8 @@ fn load_seconds() -> u64 {
 #[test]
 fn pools_on_an_rdma_device_hold_what_is_put_and_answer_like_one_redis() {
     let seconds = load_seconds();
-    let options = Options { memory_mib: 3072, ..Options::default() };
+    let lifetime = 2 * LONG + Duration::from_secs(seconds);
+    let options = Options { memory_mib: 3072, lifetime, ..Options::default() };
     let machine = Rig::one(&options.and_suites(&["fabrics", "gateways"]));
     let suites = ["fabrics", "gateways histories_of_a_long_load"];
     for suite in suites {

@@ -18,7 +18,7 @@ use super::wire::{Frame, Kind};
 use super::{Options, address};
 
 /// From QEMU's start to the agent's word; 4 s when nothing else runs.
-const BOOT_LIMIT: Duration = Duration::from_secs(120);
+const BOOT_LIMIT: Duration = Duration::from_secs(300);
 /// For a file on its way in or out, some 100 MB at most.
 const FILE_LIMIT: Duration = Duration::from_secs(60);
 /// Ticket of the agent's first word.
