@@ -131,7 +131,7 @@ fn in_pipelines(
 fn operations_take_the_same_round_trips_on_every_fabric() {
     for replicas in [1, 2] {
         let expected = round_trips("shm", replicas);
-        println!("{replicas} replicas: {expected:?}");
+        eprintln!("{replicas} replicas: {expected:?}");
         for fabric in fabrics() {
             let found = round_trips(fabric, replicas);
             assert_eq!(found, expected, "{fabric} against shm, {replicas} replicas");

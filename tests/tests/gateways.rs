@@ -111,7 +111,7 @@ fn increments_by_all_gateways_add_up_and_none_is_given_twice() {
 
 #[test]
 fn messages_reach_listeners_of_other_gateways_also_after_one_was_killed() {
-    for fabric in FABRICS {
+    for fabric in fabrics() {
         let pool = pool(fabric, 1);
         let (first, mut second) = (gateway(&pool), gateway(&pool));
         arrives(&first, &second);
@@ -150,7 +150,7 @@ fn arrives(from: &Server, to: &Server) {
 
 #[test]
 fn ends_of_keys_are_told_once_at_every_gateway() {
-    for fabric in FABRICS {
+    for fabric in fabrics() {
         let pool = pool(fabric, 1);
         let gateway_flags = vec!["--notify-keyspace-events".to_owned(), "Ex".to_owned()];
         let options = Options { workers: Some(2), gateway_flags, ..Options::default() };

@@ -29,7 +29,7 @@ fn pools_on_an_rdma_device_hold_what_is_put_and_answer_like_one_redis() {
         let begin = Instant::now();
         let outcome = machine.run(&command, LONG + Duration::from_secs(seconds));
         assert!(outcome.status == 0, "{outcome}");
-        println!("{}in {:?}", outcome.output, begin.elapsed());
+        eprintln!("{}in {:?}", outcome.output, begin.elapsed());
     }
 }
 
@@ -51,7 +51,7 @@ fn commands_take_little_longer_than_their_verbs() {
         for _ in 0..3 {
             raw.push(Raw::measure(&machine));
             let said = machine.run("latency --port 6379 --value-bytes 256", SHORT).success();
-            println!("{replicas} replicas\n{said}");
+            eprintln!("{replicas} replicas\n{said}");
             ours.push(["PING", "GET", "insert", "update", "DEL"].map(|name| row(&said, name)));
         }
         let raw = Raw {
@@ -62,9 +62,9 @@ fn commands_take_little_longer_than_their_verbs() {
         };
         let [ping, get, insert, update, delete] =
             std::array::from_fn(|column| least(ours.iter().map(|row| row[column])));
-        println!("{replicas} replicas, p50 in us, the least of 3: {raw:?}");
-        println!("PING {ping}, GET {get}, insert {insert}, update {update}, DEL {delete}");
-        println!(
+        eprintln!("{replicas} replicas, p50 in us, the least of 3: {raw:?}");
+        eprintln!("PING {ping}, GET {get}, insert {insert}, update {update}, DEL {delete}");
+        eprintln!(
             "GET is {:.2} of a READ and PING; update is {:.2} of its verbs and PING",
             get / (raw.read + ping),
             update / (raw.of_an_update(replicas) + ping)

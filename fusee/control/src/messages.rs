@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// Version of the messages: raised by whoever changes what they mean.
-pub const CONTROL_VERSION: u32 = 3;
+pub const CONTROL_VERSION: u32 = 4;
 
 /// How clients of a pool reach its memory. All of a pool in the same way: most
 /// devices' atomics are atomic among themselves alone.
