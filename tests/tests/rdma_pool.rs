@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use tests::metrics;
 use tests::rig::{Machine, Options, Rig, address};
 
 /// For a command of a second or so, on a host that is busy with other things.
@@ -102,6 +103,19 @@ fn a_killed_memory_node_is_an_error_within_two_seconds_and_hangs_nobody() {
     let (set, _): (Vec<String>, _) = all("SET", "value");
     assert!(set.iter().all(|reply| reply == "OK"), "{set:?}");
 
+    let page = metrics_page(gateway);
+    let batches = metrics::sum(&page, "fusee_batches_total", "").unwrap();
+    for (node, verb) in ["0", "1"].into_iter().flat_map(|node| [(node, "read"), (node, "write")]) {
+        let labels = format!("verb=\"{verb}\",node=\"{node}\"");
+        let of = |part| metrics::sum(&page, &format!("fusee_round_trip_seconds_{part}"), &labels);
+        let (count, seconds) = (of("count").unwrap_or(0.0), of("sum").unwrap_or(0.0));
+        assert!(count >= 1.0 && count <= batches, "{labels}: {count} of {batches} batches");
+        // Not even a device of real hardware answers within 500 ns.
+        let mean = seconds / count;
+        assert!(mean > 0.5e-6 && mean < 1.0, "{labels}: {mean} s");
+    }
+    assert_eq!(verbs_failed(&page), 0.0, "{page}");
+
     second.kill();
     let (got, took): (Vec<String>, _) = all("GET", "");
     let values = got.iter().filter(|reply| *reply == "value").count();
@@ -111,9 +125,20 @@ fn a_killed_memory_node_is_an_error_within_two_seconds_and_hangs_nobody() {
     assert!(errors > 0, "none of {KEYS} keys was on a node that is gone");
     // The first one waits for the device's patience, the others know.
     assert!(took < Duration::from_secs(5), "{KEYS} GETs took {took:?}");
+    let failed = verbs_failed(&metrics_page(gateway));
+    assert!(failed >= errors as f64, "{failed} verbs failed, and {errors} GETs");
     let looked = gateway.run("gateway doctor --pool /pool.toml --insecure", SHORT);
     assert_eq!(looked.status, 1, "{looked}");
     assert!(looked.output.contains("mnd --pool /pool.toml --node 1"), "{looked}");
+}
+
+/// What a gateway tells on the port that is its default.
+fn metrics_page(machine: &Machine) -> String {
+    machine.run("wget -q -O - http://127.0.0.1:9379/metrics", SHORT).success()
+}
+
+fn verbs_failed(page: &str) -> f64 {
+    metrics::sum(page, "fusee_verbs_failed_total", "reason=\"down\"").unwrap()
 }
 
 /// A pool on the machines of these numbers.

@@ -10,7 +10,7 @@ use super::domain::{CompletionQueue, Domain};
 use super::ffi;
 use super::link::{Link, List, Waiting, node_of};
 use crate::batch::{Posted, Verb};
-use crate::{Batch, Counters, VERB_KINDS, VerbKind};
+use crate::{Batch, Counters, VERB_KINDS, VerbKinds};
 use slab::Slab;
 use std::sync::Arc;
 use std::task::Waker;
@@ -34,6 +34,7 @@ pub(super) struct Engine {
 /// A batch under way.
 struct Flight {
     batch: Batch,
+    launched: Instant,
     local: Local,
     /// Lists that were posted, and waits for room.
     pending: u32,
@@ -60,13 +61,13 @@ impl Engine {
         let blank: ffi::WorkCompletion = unsafe { std::mem::zeroed() };
         Self {
             counts: vec![0; links.len()],
+            counters: Arc::new(Counters::new(links.len())),
             links,
             flights: Slab::new(),
             queue,
             chain: Chain::new(work_requests),
             completions: vec![blank; COMPLETIONS].into(),
             armed: false,
-            counters: Arc::default(),
         }
     }
 
@@ -92,13 +93,17 @@ impl Engine {
             Ok(local) => local,
             Err(error) => {
                 tracing::error!("{error}");
-                (0..batch.len()).for_each(|number| batch.fail(number));
                 self.counts.fill(0);
+                let (verbs, _) = batch.parts();
+                let pending = verbs.iter_mut().filter(|posted| posted.is_pending());
+                self.counters
+                    .count_failed(pending.map(|posted| posted.finish(None)).count() as u64);
                 return Launched::Done(self.finish(batch, 0));
             }
         };
         let flight =
-            self.flights.insert(Flight { batch, local, pending: 0, waker: None, abandoned: false });
+            Flight { batch, launched: now, local, pending: 0, waker: None, abandoned: false };
+        let flight = self.flights.insert(flight);
         for node in 0..self.links.len() {
             let left = std::mem::take(&mut self.counts[node]);
             if left > 0 {
@@ -117,14 +122,17 @@ impl Engine {
     /// Fails what cannot be posted, counts the rest by node; how many words the verbs
     /// need beside their spans.
     fn admit(&mut self, batch: &mut Batch) -> usize {
-        let (mut extra, mut out_of_range) = (0, 0);
+        let (mut extra, mut out_of_range, mut failed) = (0, 0, 0);
         let (verbs, _) = batch.parts();
         for posted in verbs {
             let (node, offset) = (usize::from(posted.at.node), posted.at.offset);
             let bytes = bytes_of(posted);
             extra += usize::from(has_extra(posted));
             match self.links.get(node) {
-                Some(link) if link.is_down() => posted.finish(None),
+                Some(link) if link.is_down() => {
+                    posted.finish(None);
+                    failed += 1;
+                }
                 Some(link) if link.holds(offset, bytes) && bytes <= MESSAGE_BYTES.into() => {
                     self.counts[node] += pieces_of(posted);
                 }
@@ -134,6 +142,7 @@ impl Engine {
                 }
             }
         }
+        self.counters.count_failed(failed);
         if out_of_range > 0 {
             // Said once: a damaged pool would fill the log, and the counter goes on.
             if self.counters.out_of_range() == 0 {
@@ -181,9 +190,16 @@ impl Engine {
                 self.fail_link(node, &format!("posting failed: {error}"));
                 return;
             }
-            let list = List::new(waiting.flight, from, waiting.cursor.verbs, built, id);
-            link.note_posted(list, now);
             waiting.left -= built.requests;
+            let list = List {
+                flight: waiting.flight,
+                from,
+                to: waiting.cursor.verbs,
+                is_last: waiting.left == 0,
+                built,
+                id,
+            };
+            link.note_posted(list, now);
             if waiting.left == 0 {
                 link.waiting.pop_front();
             } else {
@@ -230,6 +246,9 @@ impl Engine {
         }
         match link.note_completed(completion.wr_id, now) {
             Some(list) => {
+                if list.is_last {
+                    self.note_round_trip(node as u16, list.flight, now);
+                }
                 self.release(list.flight);
                 if !self.links[node].waiting.is_empty() {
                     self.post(node, now);
@@ -237,6 +256,14 @@ impl Engine {
             }
             None => self.fail_link(node, "a completion out of order"),
         }
+    }
+
+    /// All verbs of a flight to a node are done.
+    fn note_round_trip(&self, node: u16, number: usize, now: Instant) {
+        let flight = &self.flights[number];
+        let elapsed_ns = now.duration_since(flight.launched).as_nanos() as u64;
+        let kinds = VerbKinds::of(flight.batch.posted(), node);
+        self.counters.round_trips().note(node, kinds, elapsed_ns);
     }
 
     /// A list or a wait of a flight is over.
@@ -353,12 +380,12 @@ impl Engine {
         let posted = posted.into_iter().map(|list| (list.flight, list.from, list.to));
         let waiting = waiting.into_iter().map(|w| (w.flight, w.cursor.verbs, usize::MAX));
         for (number, from, to) in posted.chain(waiting) {
-            let batch = &mut self.flights[number].batch;
-            for verb in from..to.min(batch.len()) {
-                if usize::from(batch.posted()[verb].at.node) == node {
-                    batch.fail(verb);
-                }
-            }
+            let (verbs, _) = self.flights[number].batch.parts();
+            let to = to.min(verbs.len());
+            let is_lost =
+                |posted: &&mut Posted| usize::from(posted.at.node) == node && posted.is_pending();
+            let lost = verbs[from..to].iter_mut().filter(is_lost);
+            self.counters.count_failed(lost.map(|posted| posted.finish(None)).count() as u64);
             self.release(number);
         }
     }
@@ -380,23 +407,13 @@ impl Engine {
             if !posted.is_pending() {
                 continue;
             }
-            let kind = match posted.verb {
-                Verb::Read(span) => {
-                    read += span.bytes() as u64;
-                    VerbKind::Read
-                }
-                Verb::Write(span) => {
-                    written += span.bytes() as u64;
-                    VerbKind::Write
-                }
-                Verb::WriteByte(_) => {
-                    written += 1;
-                    VerbKind::Write
-                }
-                Verb::Cas { .. } => VerbKind::Cas,
-                Verb::Faa(_) => VerbKind::Faa,
-            };
-            verbs[kind as usize] += 1;
+            match posted.verb {
+                Verb::Read(span) => read += span.bytes() as u64,
+                Verb::Write(span) => written += span.bytes() as u64,
+                Verb::WriteByte(_) => written += 1,
+                Verb::Cas { .. } | Verb::Faa(_) => {}
+            }
+            verbs[posted.verb.kind() as usize] += 1;
             posted.finish(Some(word.unwrap_or(0)));
         }
         self.counters.count(verbs, read, written);

@@ -45,8 +45,10 @@ pub(super) struct List {
     pub(super) from: usize,
     /// ... to here that are for the node.
     pub(super) to: usize,
-    built: Built,
-    id: u64,
+    /// Does nothing of the batch for the node come behind it?
+    pub(super) is_last: bool,
+    pub(super) built: Built,
+    pub(super) id: u64,
 }
 
 /// A batch of which verbs for the node were not posted yet.
@@ -152,12 +154,6 @@ impl Link {
     /// Has nothing completed for too long? To be asked after completions were polled for.
     pub(super) fn is_silent(&mut self, now: Instant) -> bool {
         !self.posted.is_empty() && self.pulse.is_silent(now)
-    }
-}
-
-impl List {
-    pub(super) fn new(flight: usize, from: usize, to: usize, built: Built, id: u64) -> Self {
-        Self { flight, from, to, built, id }
     }
 }
 
