@@ -5,6 +5,7 @@
 //! Everything else about sockets is the driver's.
 
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::rc::Weak;
 use std::sync::Arc;
 
@@ -352,15 +353,14 @@ impl Session {
         match command.run {
             Run::Write(run) => {
                 let call = Call { keyspace, command, arguments, database, reply, changes: None };
-                let round_trips =
-                    counted(keyspace, &place.clock, &self.spent, write(run, call, &place.shared))
-                        .await;
+                let write = pin!(write(run, call, &place.shared));
+                let round_trips = counted(keyspace, &place.clock, &self.spent, write).await;
                 self.jobs[self.next].round_trips = round_trips;
             }
             Run::Walk(run) => {
                 let call = Call { keyspace, command, arguments, database, reply, changes: None };
-                let round_trips =
-                    counted(keyspace, &place.clock, &self.spent, key::walk(run, call, place)).await;
+                let walk = pin!(key::walk(run, call, place));
+                let round_trips = counted(keyspace, &place.clock, &self.spent, walk).await;
                 self.jobs[self.next].round_trips = round_trips;
             }
             Run::Local(run) => {
@@ -370,19 +370,17 @@ impl Session {
             Run::Eval(_) | Run::Function(_) => {
                 self.state.client.runs(id);
                 let kept = Kept::new(&self.requests, input, frame);
-                let ran = Box::pin(multi::run_alone(keyspace, place, &self.state, kept, reply));
-                self.jobs[self.next].round_trips =
-                    counted(keyspace, &place.clock, &self.spent, ran).await;
+                let mut ran = Box::pin(multi::run_alone(keyspace, place, &self.state, kept, reply));
+                let round_trips = counted(keyspace, &place.clock, &self.spent, ran.as_mut()).await;
+                self.jobs[self.next].round_trips = round_trips;
             }
             Run::Multi(run) => {
                 self.state.client.runs(id);
                 let state = &mut self.state;
                 // Boxed: no other command needs so much room.
                 let ran = Box::pin(multi::run(run, keyspace, place, state, arguments, reply));
-                let mut next = Flow::More;
-                let round_trips =
-                    counted(keyspace, &place.clock, &self.spent, async { next = ran.await }).await;
-                flow = next;
+                let ran = pin!(async { flow = ran.await });
+                let round_trips = counted(keyspace, &place.clock, &self.spent, ran).await;
                 self.jobs[self.next].round_trips = round_trips;
             }
             Run::Read(_) | Run::Container | Run::CloseSilently => {}

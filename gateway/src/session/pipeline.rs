@@ -1,7 +1,7 @@
 //! What consecutive requests of a pipeline do together: reads share round trips,
 //! plain SETs prepare in one, and other writes announce their keys.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use fusee::{Key, Setting};
@@ -89,7 +89,7 @@ impl Session {
                 answers.take(entry);
                 !answers.is_full()
             });
-            round_trips += counted(keyspace, &place.clock, &self.spent, read).await;
+            round_trips += counted(keyspace, &place.clock, &self.spent, pin!(read)).await;
         }
         let (lookups, left) = answers.end();
         place.stats.hits.add(lookups.hits);
@@ -149,7 +149,7 @@ impl Session {
                     refuse(reply, error);
                 }
             });
-            let round_trips = counted(keyspace, &place.clock, &self.spent, set).await;
+            let round_trips = counted(keyspace, &place.clock, &self.spent, pin!(set)).await;
             self.next += count;
             for job in &mut self.jobs[first..self.next] {
                 job.round_trips = round_trips;
@@ -200,9 +200,8 @@ pub(super) async fn counted<K: Keyspace>(
     keyspace: &K,
     clock: &quanta::Clock,
     spent: &Spent,
-    operation: impl Future<Output = ()>,
+    mut operation: Pin<&mut impl Future<Output = ()>>,
 ) -> u32 {
-    let mut operation = pin!(operation);
     let (mut round_trips, mut waits_since) = (0, None);
     std::future::poll_fn(|context| {
         if let Some(since) = waits_since.take() {
