@@ -27,6 +27,8 @@ mod loom_tests;
 #[cfg(not(loom))]
 mod memory;
 mod prefetch;
+#[cfg(not(loom))]
+pub mod ring;
 mod round_trip;
 #[cfg(not(loom))]
 mod shm;
