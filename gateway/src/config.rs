@@ -11,7 +11,12 @@ use thiserror::Error;
 
 use crate::notify::Classes;
 
+mod choice;
+
+pub use choice::{ClientCertificates, IoUring};
 pub use fusee_control::Size;
+
+use choice::YesNo;
 
 /// The smallest share of memory that a memory node works with.
 const NODE_BYTES_MIN: u64 = 64 << 20;
@@ -31,6 +36,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Threads that serve clients.
     pub workers: usize,
+    /// How those threads send and receive.
+    pub io_uring: IoUring,
     /// Bytes of the embedded memory nodes together.
     pub memory_bytes: u64,
     /// Copies of every object.
@@ -102,26 +109,6 @@ pub struct TlsFiles {
     pub authority: Option<PathBuf>,
     /// Whether clients have to show one.
     pub clients: ClientCertificates,
-}
-
-/// Whether clients have to show a certificate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ClientCertificates {
-    /// Each must.
-    Yes,
-    /// None is asked.
-    No,
-    /// Who shows one must show a right one.
-    Optional,
-}
-
-/// As Redis writes it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum YesNo {
-    Yes,
-    No,
 }
 
 /// Why the configuration is not one, and what to do.
@@ -203,6 +190,10 @@ struct Layer {
     /// Threads that serve clients [default: one for each processor]
     #[arg(long, env = "FUSEE_WORKERS", value_name = "COUNT")]
     workers: Option<usize>,
+    /// Send to clients and receive from them by io_uring, which costs less than polling
+    /// their sockets; Linux 6.1 or newer, and containers often forbid it [default: auto]
+    #[arg(long, env = "FUSEE_IO_URING", value_enum, value_name = "AUTO|YES|NO")]
+    io_uring: Option<IoUring>,
     /// Join the pool that this file describes, whose memory nodes are processes of their
     /// own (see mnd --help) [default: memory nodes within this process]
     #[arg(long, env = "FUSEE_POOL", value_name = "FILE")]
@@ -293,6 +284,7 @@ impl Default for Config {
             port: 6379,
             tls: None,
             workers: cores.min(WORKERS_MAX),
+            io_uring: IoUring::Auto,
             memory_bytes: if system == 0 { 1 << 30 } else { (system / 4).max(NODE_BYTES_MIN) },
             replicas: 1,
             memory_nodes: 1,
@@ -382,6 +374,7 @@ impl Config {
         put(&mut self.bind, layer.bind);
         put(&mut self.port, layer.port);
         put(&mut self.workers, layer.workers);
+        put(&mut self.io_uring, layer.io_uring);
         put(&mut self.memory_bytes, layer.memory.map(|size| size.0));
         put(&mut self.replicas, layer.replicas);
         put(&mut self.memory_nodes, layer.memory_nodes);

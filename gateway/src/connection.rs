@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -61,14 +60,10 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(
-        client: Arc<Client>,
-        stream: TcpStream,
-        tls: Option<rustls::ServerConnection>,
-    ) -> Self {
+    pub(crate) fn new(client: Arc<Client>, socket: Socket) -> Self {
         Self {
             client,
-            socket: Rc::new(Socket::new(stream, tls)),
+            socket: Rc::new(socket),
             end: Cell::new(None),
             drain_until: Cell::new(None),
             is_waiting: Cell::new(false),
@@ -129,6 +124,7 @@ pub(crate) async fn serve<K: Keyspace + 'static>(worker: Rc<Worker<K>>, link: Rc
     }
     connection::forget(&mut connection.session.state, &worker.place);
     drop(connection);
+    link.socket.close();
     worker.forget(&link);
 }
 
@@ -311,7 +307,7 @@ impl<K: Keyspace> Connection<'_, K> {
             loop {
                 self.input.clear();
                 let read = |context: &mut Context<'_>| {
-                    link.socket.poll_read(context, &mut self.input, |input| {
+                    link.socket.poll_read(context, &mut self.input, &self.worker.buffers, |input| {
                         input.reserve(BUFFER_BYTES);
                     })
                 };
@@ -379,7 +375,8 @@ impl<K: Keyspace> Connection<'_, K> {
             return Poll::Ready(Ok(Event::End));
         }
         let Self { worker, session, input, .. } = self;
-        match socket.poll_read(context, input, |input| make_room(input, worker, session))? {
+        let make_room = |input: &mut Vec<u8>| make_room(input, worker, session);
+        match socket.poll_read(context, input, &worker.buffers, make_room)? {
             Poll::Ready(0) => return Poll::Ready(Ok(Event::Closed)),
             Poll::Ready(read) => {
                 worker.place.stats.bytes_in.add(read as u64);
@@ -387,12 +384,13 @@ impl<K: Keyspace> Connection<'_, K> {
             }
             Poll::Pending => {}
         }
-        // The kernel holds nothing more from this client.
-        if end.get() == Some(End::Drain) {
+        if end.get() == Some(End::Drain) && socket.is_drained() {
             socket.send(&worker.buffers, &worker.place.stats)?;
             if socket.pending() == 0 {
                 return Poll::Ready(Ok(Event::End));
             }
+            // To be woken once it has been sent.
+            let _ = socket.poll_write_ready(context)?;
         }
         socket.park(context.waker());
         Poll::Pending

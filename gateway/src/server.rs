@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use fusee_fabric::ring;
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
@@ -13,7 +14,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
 use crate::acl::Acl;
-use crate::config::Config;
+use crate::config::{Config, IoUring};
 use crate::control;
 use crate::keyspace::Keyspace;
 use crate::mesh::{Directory, Others};
@@ -70,6 +71,11 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// Clients shall be served by io_uring, and the kernel does not let us.
+    #[error(
+        "io_uring is not to be had: {0}; use Linux 6.1 or newer outside of a sandbox that forbids it, or leave --io-uring at auto"
+    )]
+    IoUring(io::Error),
     /// A worker's keyspace could not be had.
     #[error("worker {worker} has no store: {reason}")]
     Store {
@@ -126,6 +132,7 @@ where
     F: AsyncFn(usize) -> Result<K, String> + Send + Sync + 'static,
 {
     crate::metrics::recorded();
+    let has_ring = may_use_ring(config.io_uring)?;
     let tls = match &config.tls {
         Some(files) => {
             Some((files.port, crate::tls::server_config(files).map_err(StartError::Tls)?))
@@ -157,6 +164,7 @@ where
     settings.tell("enable-debug-command", debug.to_owned());
     settings.tell("notify-keyspace-events", classes.letters());
     settings.tell("tls-port", tls_addresses.first().map_or(0, SocketAddr::port).to_string());
+    settings.tell("io-uring", if has_ring { "yes" } else { "no" }.to_owned());
     settings.tell("maxmemory", config.memory_bytes.to_string());
     let bind: Vec<String> = config.bind.iter().map(ToString::to_string).collect();
     settings.tell("bind", bind.join(" "));
@@ -204,7 +212,7 @@ where
                     return;
                 }
             };
-            let worker = Worker::new(keyspace, shared, index, limits);
+            let worker = Worker::new(keyspace, shared, index, limits, has_ring);
             let _ = report.send(Ok(()));
             drop(report);
             if let Err(error) = runtime.block_on(worker.run(doors, stopped, drain)) {
@@ -308,6 +316,21 @@ impl Server {
     fn end(self) {
         self.stop();
         self.join();
+    }
+}
+
+/// Whether clients are to be served by io_uring.
+fn may_use_ring(wanted: IoUring) -> Result<bool, StartError> {
+    if wanted == IoUring::No {
+        return Ok(false);
+    }
+    match ring::probe() {
+        Ok(()) => Ok(true),
+        Err(error) if wanted == IoUring::Yes => Err(StartError::IoUring(error)),
+        Err(error) => {
+            tracing::info!(%error, "no io_uring here: clients' sockets are polled");
+            Ok(false)
+        }
     }
 }
 

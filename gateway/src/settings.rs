@@ -131,7 +131,7 @@ impl Settings {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, name: &str) -> String {
+    pub(crate) fn get(&self, name: &str) -> String {
         self.values().get(name).cloned().unwrap_or_default()
     }
 

@@ -6,6 +6,7 @@
 //! receiving path, and clients wake up once.
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
@@ -16,22 +17,34 @@ use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+mod driver;
+mod ring;
 mod tls;
 
 use crate::pool::BufferPool;
 use crate::stats::WorkerStats;
+pub(crate) use driver::Driver;
+use ring::RingSocket;
 use tls::Tls;
 
 /// One client's socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    stream: RefCell<TcpStream>,
-    tls: Option<RefCell<Tls>>,
+    wire: Wire,
     output: RefCell<Output>,
     /// Whether it waits in the worker's [`Outbox`].
     is_queued: Cell<bool>,
     /// Set while the connection waits for its socket.
     waker: RefCell<Option<Waker>>,
+}
+
+/// How bytes come and go.
+#[derive(Debug)]
+enum Wire {
+    /// The kernel tells when the socket is ready.
+    Polled { stream: RefCell<TcpStream>, tls: Option<Box<RefCell<Tls>>> },
+    /// The kernel tells when it has sent or received.
+    Ring(Rc<RingSocket>),
 }
 
 /// Replies, and how much of them has been sent.
@@ -42,14 +55,25 @@ struct Output {
 }
 
 impl Socket {
-    pub(crate) fn new(stream: TcpStream, tls: Option<ServerConnection>) -> Self {
-        Self {
-            stream: RefCell::new(stream),
-            tls: tls.map(|connection| RefCell::new(Tls::new(connection))),
+    /// Sockets that speak TLS are polled: sessions of it read and write by themselves.
+    pub(crate) fn new(
+        stream: TcpStream,
+        tls: Option<ServerConnection>,
+        driver: Option<&Rc<Driver>>,
+    ) -> io::Result<Self> {
+        let wire = match (driver, tls) {
+            (Some(driver), None) => Wire::Ring(RingSocket::new(stream, driver.clone())?),
+            (_, tls) => Wire::Polled {
+                stream: RefCell::new(stream),
+                tls: tls.map(|connection| Box::new(RefCell::new(Tls::new(connection)))),
+            },
+        };
+        Ok(Self {
+            wire,
             output: RefCell::default(),
             is_queued: Cell::new(false),
             waker: RefCell::default(),
-        }
+        })
     }
 
     /// Notes whom to wake.
@@ -91,16 +115,34 @@ impl Socket {
     /// Bytes that wait to be sent; what TLS still holds counts as one.
     pub(crate) fn pending(&self) -> usize {
         let output = self.output.borrow();
-        let is_held = self.tls.as_ref().is_some_and(|tls| tls.borrow().wants_write());
-        output.bytes.len() - output.sent + usize::from(is_held)
+        let held = match &self.wire {
+            Wire::Polled { tls, .. } => {
+                usize::from(tls.as_ref().is_some_and(|tls| tls.borrow().wants_write()))
+            }
+            Wire::Ring(socket) => socket.in_flight(),
+        };
+        output.bytes.len() - output.sent + held
+    }
+
+    /// Whether its connection has to see to it that all is sent.
+    fn wants_care(&self) -> bool {
+        matches!(self.wire, Wire::Polled { .. }) && self.pending() > 0
     }
 
     /// Sends as much as the socket takes.
     pub(crate) fn send(&self, buffers: &BufferPool, stats: &WorkerStats) -> io::Result<()> {
         let mut output = self.output.borrow_mut();
         let Output { bytes, sent } = &mut *output;
-        let stream = self.stream.borrow();
-        if let Some(tls) = &self.tls {
+        let (stream, tls) = match &self.wire {
+            Wire::Polled { stream, tls } => (stream.borrow(), tls),
+            Wire::Ring(socket) => {
+                if *sent < bytes.len() && socket.send(bytes, *sent)? {
+                    *sent = 0;
+                }
+                return Ok(());
+            }
+        };
+        if let Some(tls) = tls {
             let taken = tls.borrow_mut().write(&stream, &bytes[*sent..])?;
             *sent += taken;
             stats.bytes_out.add(taken as u64);
@@ -136,15 +178,39 @@ impl Socket {
     }
 
     pub(crate) fn poll_write_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.borrow().poll_write_ready(context)
+        match &self.wire {
+            Wire::Polled { stream, .. } => stream.borrow().poll_write_ready(context),
+            Wire::Ring(socket) => socket.poll_write_ready(context),
+        }
+    }
+
+    /// Whether nothing that the client has sent waits to be read, after
+    /// [`Self::poll_read`] had nothing.
+    pub(crate) fn is_drained(&self) -> bool {
+        match &self.wire {
+            Wire::Polled { .. } => true,
+            Wire::Ring(socket) => socket.is_drained(),
+        }
+    }
+
+    /// Lets go of the connection.
+    pub(crate) fn close(&self) {
+        if let Wire::Ring(socket) = &self.wire {
+            socket.close();
+        }
     }
 
     /// Tells the client that nothing more will be sent.
     pub(crate) fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Some(tls) = &self.tls {
-            tls.borrow_mut().close(&self.stream.borrow())?;
+        match &self.wire {
+            Wire::Polled { stream, tls } => {
+                if let Some(tls) = tls {
+                    tls.borrow_mut().close(&stream.borrow())?;
+                }
+                pin!(&mut *stream.borrow_mut()).poll_shutdown(context)
+            }
+            Wire::Ring(socket) => Poll::Ready(socket.shutdown()),
         }
-        pin!(&mut *self.stream.borrow_mut()).poll_shutdown(context)
     }
 
     /// Reads what there is into `input`, for which `make_room` is called only
@@ -153,12 +219,18 @@ impl Socket {
         &self,
         context: &mut Context<'_>,
         input: &mut Vec<u8>,
+        buffers: &BufferPool,
         make_room: impl FnOnce(&mut Vec<u8>),
     ) -> Poll<io::Result<usize>> {
-        if let Some(tls) = &self.tls {
-            return self.poll_read_tls(&mut tls.borrow_mut(), context, input, make_room);
+        let (stream, tls) = match &self.wire {
+            Wire::Polled { stream, tls } => (stream, tls),
+            Wire::Ring(socket) => return socket.poll_read(context, input, buffers, make_room),
+        };
+        if let Some(tls) = tls {
+            let (stream, tls) = (&stream.borrow(), &mut tls.borrow_mut());
+            return Self::poll_read_tls(stream, tls, context, input, make_room);
         }
-        let mut stream = self.stream.borrow_mut();
+        let mut stream = stream.borrow_mut();
         ready!(stream.poll_read_ready(context))?;
         make_room(input);
         pin!(stream.read_buf(input)).poll(context)
@@ -166,13 +238,12 @@ impl Socket {
 
     /// The same through TLS, which may hold input that the socket no longer has.
     fn poll_read_tls(
-        &self,
+        stream: &TcpStream,
         tls: &mut Tls,
         context: &mut Context<'_>,
         input: &mut Vec<u8>,
         make_room: impl FnOnce(&mut Vec<u8>),
     ) -> Poll<io::Result<usize>> {
-        let stream = self.stream.borrow();
         let mut make_room = Some(make_room);
         loop {
             if tls.wants_write() {
@@ -185,7 +256,7 @@ impl Socket {
             if let Some(make_room) = make_room.take() {
                 make_room(input);
             }
-            match tls.read(&stream, input) {
+            match tls.read(stream, input) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 done => return Poll::Ready(done),
             }
@@ -197,10 +268,20 @@ impl Socket {
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     queued: RefCell<Vec<Rc<Socket>>>,
-    wake: Notify,
+    wake: Rc<Notify>,
 }
 
 impl Outbox {
+    /// Sends and receives by io_uring for the worker whose outbox it is, on whose
+    /// thread and in whose runtime this is called.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel is too old or forbids it.
+    pub(crate) fn driver(&self) -> io::Result<Rc<Driver>> {
+        Driver::new(self.wake.clone()).map(Rc::new)
+    }
+
     pub(crate) fn push(&self, socket: &Rc<Socket>) {
         if socket.is_queued.replace(true) {
             return;
@@ -219,15 +300,61 @@ impl Outbox {
         let mut sending = Vec::new();
         loop {
             self.wake.notified().await;
-            std::mem::swap(&mut *self.queued.borrow_mut(), &mut sending);
-            for socket in sending.drain(..) {
-                socket.is_queued.set(false);
-                let result = socket.send(buffers, stats);
-                if result.is_err() || socket.pending() > 0 {
-                    // The connection waits for room itself, or meets the error.
-                    socket.wake();
+            self.send_queued(&mut sending, buffers, stats);
+        }
+    }
+
+    /// Sends and receives as long as the driver can.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot any more.
+    pub(crate) async fn drive(
+        &self,
+        driver: &Driver,
+        buffers: &BufferPool,
+        stats: &WorkerStats,
+    ) -> io::Result<Infallible> {
+        let mut sending = Vec::new();
+        loop {
+            driver.wait().await?;
+            loop {
+                self.send_queued(&mut sending, buffers, stats);
+                if !driver.turn(buffers, stats)? {
+                    break;
                 }
+                // Those who have been woken come first.
+                to_the_end().await;
             }
         }
     }
+
+    fn send_queued(
+        &self,
+        sending: &mut Vec<Rc<Socket>>,
+        buffers: &BufferPool,
+        stats: &WorkerStats,
+    ) {
+        std::mem::swap(&mut *self.queued.borrow_mut(), sending);
+        for socket in sending.drain(..) {
+            socket.is_queued.set(false);
+            let result = socket.send(buffers, stats);
+            if result.is_err() || socket.wants_care() {
+                // The connection waits for room itself, or meets the error.
+                socket.wake();
+            }
+        }
+    }
+}
+
+/// Lets every other task run that is ready, without looking for more first.
+fn to_the_end() -> impl Future<Output = ()> {
+    let mut has_waited = false;
+    std::future::poll_fn(move |context| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustls::{ServerConfig, ServerConnection};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::connection::{self, End, Link};
 use crate::keyspace::Keyspace;
@@ -19,7 +19,7 @@ use crate::pool::BufferPool;
 use crate::rates::Rates;
 use crate::session::Place;
 use crate::shared::{Shared, unix_ms};
-use crate::socket::Outbox;
+use crate::socket::{Driver, Outbox, Socket};
 
 /// How often connections are looked over for silence and for stalled replies.
 const SWEEP: Duration = Duration::from_millis(250);
@@ -57,6 +57,9 @@ pub(crate) struct Worker<K> {
     pub(crate) place: Place,
     pub(crate) buffers: BufferPool,
     pub(crate) outbox: Outbox,
+    /// Sends and receives, unless the kernel shall only tell which sockets are ready.
+    driver: RefCell<Option<Rc<Driver>>>,
+    wants_driver: bool,
     pub(crate) limits: Limits,
     links: RefCell<HashMap<u64, Rc<Link>>>,
     /// The time of day at the last sweep, near enough for idle times.
@@ -75,7 +78,14 @@ pub(crate) struct Limits {
 }
 
 impl<K: Keyspace + 'static> Worker<K> {
-    pub(crate) fn new(keyspace: K, shared: Arc<Shared>, index: usize, limits: Limits) -> Rc<Self> {
+    /// `wants_driver`: whether io_uring is to be used.
+    pub(crate) fn new(
+        keyspace: K,
+        shared: Arc<Shared>,
+        index: usize,
+        limits: Limits,
+        wants_driver: bool,
+    ) -> Rc<Self> {
         let stats = shared.stats[index].clone();
         stats.beat_ms.set(unix_ms());
         let seed = unix_ms() ^ ((index as u64 + 1) << 48);
@@ -84,6 +94,8 @@ impl<K: Keyspace + 'static> Worker<K> {
             place: Place::new(shared, stats, seed),
             buffers: BufferPool::default(),
             outbox: Outbox::default(),
+            driver: RefCell::default(),
+            wants_driver,
             limits,
             links: RefCell::default(),
             coarse_ms: Cell::new(unix_ms()),
@@ -99,11 +111,9 @@ impl<K: Keyspace + 'static> Worker<K> {
         mut stop: watch::Receiver<bool>,
         drain: Duration,
     ) -> std::io::Result<()> {
-        let outbox = self.clone();
+        self.begin_to_drive();
         let mut tasks = vec![
-            tokio::task::spawn_local(async move {
-                outbox.outbox.run(&outbox.buffers, &outbox.place.stats).await;
-            }),
+            tokio::task::spawn_local(self.clone().send()),
             tokio::task::spawn_local(self.clone().maintain()),
             tokio::task::spawn_local(self.clone().sweep()),
         ];
@@ -134,7 +144,36 @@ impl<K: Keyspace + 'static> Worker<K> {
         if drained && rested {
             self.keyspace.leave().await;
         }
+        // Connections that are left end with the runtime; the kernel lets go of them here.
+        if let Some(driver) = &*self.driver.borrow() {
+            driver.end();
+        }
         Ok(())
+    }
+
+    fn begin_to_drive(&self) {
+        if !self.wants_driver {
+            return;
+        }
+        match self.outbox.driver() {
+            Ok(driver) => *self.driver.borrow_mut() = Some(driver),
+            Err(error) => warn!(%error, "no io_uring for a worker; its sockets are polled"),
+        }
+    }
+
+    /// Sends for ever what connections have to say.
+    async fn send(self: Rc<Self>) {
+        let Self { outbox, buffers, place, .. } = &*self;
+        let driver = self.driver.borrow().clone();
+        let Some(driver) = driver else {
+            return outbox.run(buffers, &place.stats).await;
+        };
+        let Err(error) = outbox.drive(&driver, buffers, &place.stats).await;
+        error!(%error, "io_uring failed: its connections are closed, new ones are polled");
+        *self.driver.borrow_mut() = None;
+        self.links.borrow().values().for_each(|link| link.ask(End::Now));
+        driver.end();
+        outbox.run(buffers, &place.stats).await;
     }
 
     async fn accept(self: Rc<Self>, listener: TcpListener, tls: Option<Arc<ServerConfig>>) {
@@ -185,7 +224,15 @@ impl<K: Keyspace + 'static> Worker<K> {
                 return;
             }
         };
-        let link = Rc::new(Link::new(client, stream, tls));
+        let socket = match Socket::new(stream, tls, self.driver.borrow().as_ref()) {
+            Ok(socket) => socket,
+            Err(error) => {
+                debug!(%error, "the connection ended before it began");
+                shared.clients.disconnect(id);
+                return;
+            }
+        };
+        let link = Rc::new(Link::new(client, socket));
         self.links.borrow_mut().insert(id, link.clone());
         tokio::task::spawn_local(connection::serve(self.clone(), link));
     }

@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::Client;
 
@@ -62,8 +62,13 @@ fn sigterm_answers_what_has_arrived_and_exits_with_0() {
     let mut idle = Client::connect(address);
     assert_eq!(idle.ask("GET k"), "$1\\r\\nv\\r\\n");
     client.send(&b"INCR n\r\n".repeat(1000));
+    let begin = Instant::now();
     program.signal("TERM");
     let (status, log) = program.end();
+    assert!(
+        begin.elapsed() < Duration::from_secs(5),
+        "nothing has to wait for the end of the drain"
+    );
     assert_eq!(status.code(), Some(0), "{log}");
     let replies = client.rest();
     assert!(replies.ends_with(b":1000\r\n"), "{}", replies.escape_ascii());

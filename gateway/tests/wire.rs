@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 use common::{Gateway, config, encode};
-use gateway::config::Config;
+use gateway::config::{Config, IoUring};
 use gateway::testing::MemoryKeyspace;
 
 #[test]
@@ -184,6 +184,35 @@ fn the_keys_of_a_run_of_writes_are_announced_once() {
         client.reply();
     }
     assert_eq!(gateway.keyspace.prefetched(), 5 * 6);
+}
+
+#[test]
+fn info_tells_how_sockets_are_served() {
+    for (io_uring, api) in [(IoUring::Yes, "io_uring"), (IoUring::No, "epoll")] {
+        let config = Config { io_uring, ..config() };
+        let gateway = Gateway::with(&config, MemoryKeyspace::default());
+        let info = gateway.client().ask("INFO server");
+        assert!(info.contains(&format!("multiplexing_api:{api}\\r")), "{info}");
+    }
+}
+
+#[test]
+fn connections_that_are_left_when_the_server_stops_are_closed() {
+    for io_uring in [IoUring::Yes, IoUring::No] {
+        let config = Config { io_uring, drain_s: 0, output_limit_bytes: 1 << 20, ..config() };
+        let gateway = Gateway::with(&config, MemoryKeyspace::default());
+        let (mut idle, mut stalled) = (gateway.client(), gateway.client());
+        assert_eq!(idle.ask("PING"), "+PONG\\r\\n");
+        idle.call(&["SET".as_bytes(), b"k", &vec![b'v'; 1 << 20]]);
+        // Nobody reads these replies: the last of them are still to be sent.
+        stalled.send(&b"GET k\r\n".repeat(64));
+        drop(gateway);
+        let begin = Instant::now();
+        idle.rest();
+        let rest = stalled.rest();
+        assert!(begin.elapsed() < Duration::from_secs(10), "they are left open");
+        assert!(rest.len() < 64 << 20, "{} bytes", rest.len());
+    }
 }
 
 #[test]

@@ -79,6 +79,11 @@ pub(crate) const ALL: &[Suite] = &[
         run: |options| test_target("resp", options),
     },
     Suite {
+        name: "polled",
+        about: "the same and the gateway's own tests of sockets where there is no io_uring",
+        run: polled,
+    },
+    Suite {
         name: "compat",
         about: "faults that other servers of this protocol had",
         run: |options| test_target("compat", options),
@@ -278,6 +283,18 @@ fn rdma_load(options: &Options) -> Result<(), String> {
     let build = ["test", "--no-run", "--profile", PROFILE, "--workspace"];
     cargo(&[&build[..], &suites[..]].concat()).run()?;
     test_targets_of(&["rdma_load"], &[("SUITE_RDMA_SECONDS", "300")], options)
+}
+
+/// Everything else runs with io_uring, which this machine has to have.
+fn polled(options: &Options) -> Result<(), String> {
+    let tests = ["resp", "drain", "wire", "memory", "clients", "process"];
+    let tests: Vec<&str> = tests.into_iter().flat_map(|name| ["--test", name]).collect();
+    cargo(&["test", "--profile", PROFILE, "--workspace"])
+        .args(&tests)
+        .args(&["--", "--test-threads", "1"])
+        .env("SUITE_SERVER", &options.server)
+        .env("FUSEE_IO_URING", "no")
+        .run()
 }
 
 /// The suite is Redis's and stays out of the tree: it comes from Debian's source

@@ -201,6 +201,7 @@ fn fields(text: &mut String, fields: &[(&str, &str)]) {
 fn server(place: &Place, text: &mut String) {
     let shared = &place.shared;
     let uptime_s = shared.uptime_s();
+    let multiplexing = if shared.settings.get("io-uring") == "yes" { "io_uring" } else { "epoll" };
     fields(
         text,
         &[
@@ -213,7 +214,7 @@ fn server(place: &Place, text: &mut String) {
             ("os", std::env::consts::OS),
             ("arch_bits", "64"),
             ("monotonic_clock", "POSIX clock_gettime"),
-            ("multiplexing_api", "epoll"),
+            ("multiplexing_api", multiplexing),
             ("atomicvar_api", "c11-builtin"),
             ("gcc_version", "0.0.0"),
             ("process_id", &std::process::id().to_string()),

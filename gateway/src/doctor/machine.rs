@@ -1,7 +1,8 @@
-//! What this machine has: files to open and huge pages.
+//! What this machine has: files to open, io_uring and huge pages.
 
-use std::fs;
+use std::{fs, io};
 
+use fusee_fabric::ring;
 use rustix::process::{Resource, getrlimit};
 
 use super::Check;
@@ -13,6 +14,7 @@ const OPEN_FILES_MIN: u64 = 10_032;
 pub(super) fn checks() -> Vec<Check> {
     vec![
         open_files(getrlimit(Resource::Nofile).current),
+        io_uring(ring::probe()),
         huge_pages(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
         transparent_huge_pages(
             &fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default(),
@@ -29,6 +31,20 @@ fn open_files(limit: Option<u64>) -> Check {
         ),
         Some(limit) => Check::good("open files", format!("{limit} at most")),
         None => Check::good("open files", "without limit"),
+    }
+}
+
+fn io_uring(probed: io::Result<()>) -> Check {
+    let name = "io_uring";
+    match probed {
+        Ok(()) => Check::good(name, "is used for clients' sockets"),
+        Err(error) => Check::lacking(
+            name,
+            error.to_string(),
+            "clients' sockets are polled, which is slower: Linux 6.1 has it; sysctl \
+             kernel.io_uring_disabled=0 and a seccomp profile with io_uring_setup, \
+             io_uring_enter and io_uring_register allow it",
+        ),
     }
 }
 
@@ -93,6 +109,13 @@ mod tests {
     fn limits_that_are_too_low_are_raised_by_a_command() {
         assert!(remedy(&open_files(Some(1024))).contains("ulimit -n"));
         assert!(is_good(&open_files(Some(65_536))) && is_good(&open_files(None)));
+    }
+
+    #[test]
+    fn a_kernel_without_io_uring_is_told() {
+        assert!(is_good(&io_uring(Ok(()))));
+        let check = io_uring(Err(io::Error::from_raw_os_error(1)));
+        assert!(remedy(&check).contains("io_uring_disabled"));
     }
 
     #[test]

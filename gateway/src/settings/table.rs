@@ -92,6 +92,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     row("hash-max-listpack-value", "hash-max-ziplist-value", Remembered, COUNT, "64"),
     row("hz", "", Remembered, INT, "10"),
     row("io-threads", "", Fixed, INT, "1"),
+    row("io-uring", "", Fixed, Text, "no"),
     row("key-load-delay", "", Hidden, ANY, "0"),
     row("latency-monitor-threshold", "", Live, COUNT, "0"),
     row("latency-tracking", "", Remembered, YesNo, "yes"),

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use gateway::Server;
-use gateway::config::Config;
+use gateway::config::{Config, IoUring};
 use gateway::embedded::Embedded;
 use gateway::testing::MemoryKeyspace;
 
@@ -22,9 +22,12 @@ pub struct Gateway {
     pub address: SocketAddr,
 }
 
+/// Sockets are io_uring's, which has to be there, or polled with `FUSEE_IO_URING=no`.
 pub fn config() -> Config {
+    let polled = std::env::var("FUSEE_IO_URING").is_ok_and(|answer| answer == "no");
     Config {
         port: 0,
+        io_uring: if polled { IoUring::No } else { IoUring::Yes },
         workers: 1,
         memory_bytes: 256 << 20,
         metrics_port: None,
