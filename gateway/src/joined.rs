@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fusee::StoreConfig;
 use fusee_control::{Address, GatewayPeer, NodeClient, PoolFile, Tls};
 use fusee_fabric::tcp::{TcpFabric, TcpPeer};
-use fusee_fabric::verbs::{Device, DeviceChoice, VerbsConfig, VerbsConnecting};
+use fusee_fabric::verbs::{Device, DeviceChoice};
 use fusee_fabric::{ControlPlane, Fabric, ShmFabric, ShmNode};
 use fusee_layout::{Geometry, NodeAddress, PoolParams, Superblock};
 use tokio::sync::{oneshot, watch};
@@ -20,6 +20,7 @@ use crate::metrics::{Beside, Family, Kind};
 use crate::remote::RemoteFabric;
 use crate::store::{Pool, PoolStore};
 
+mod queue_pairs;
 mod sessions;
 
 use sessions::Sessions;
@@ -172,25 +173,17 @@ impl Joined {
         Ok(device)
     }
 
-    /// A way to memory on RDMA, for the thread that calls it: its queue pairs, which the
-    /// memory nodes connect to ends of their own.
+    /// A way to memory on RDMA, for the thread that calls it, in a runtime for tasks of
+    /// that thread: its queue pairs, which the memory nodes connect to ends of their own.
     ///
     /// # Errors
     ///
     /// With what to do, if memory cannot be registered here or a memory node does not
     /// take a queue pair.
     pub async fn over_verbs(&self, device: &Device) -> Result<RemoteFabric, String> {
-        let controls = self.stay.borrow().controls.clone();
-        let nodes = controls.len() as u16;
-        let connecting = VerbsConnecting::new(device, nodes, VerbsConfig::default());
-        let connecting = connecting.map_err(|error| error.to_string())?;
-        let mut ends = Vec::new();
-        for (control, address) in controls.iter().zip(connecting.addresses()) {
-            let end = control.open_queue_pair(address).await.map_err(|error| error.to_string())?;
-            ends.push(end);
-        }
-        let fabric = connecting.connect(&ends, self.controls());
-        Ok(RemoteFabric::Verbs(Box::new(fabric.map_err(|error| error.to_string())?)))
+        let clients = self.stay.borrow().controls.clone();
+        let fabric = queue_pairs::open(device, clients, self.controls()).await?;
+        Ok(RemoteFabric::Verbs(fabric))
     }
 
     /// A store for the worker that calls it.

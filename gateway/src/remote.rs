@@ -6,6 +6,7 @@ use fusee_fabric::verbs::VerbsFabric;
 use fusee_fabric::{Batch, Counters, Fabric, NodeDown};
 use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// A way to memory nodes that takes time.
@@ -13,7 +14,7 @@ pub enum RemoteFabric {
     /// The memory nodes' processors execute the verbs.
     Tcp(TcpFabric),
     /// The memory nodes' RDMA devices do.
-    Verbs(Box<VerbsFabric>),
+    Verbs(Rc<VerbsFabric>),
 }
 
 impl Fabric for RemoteFabric {

@@ -10,6 +10,8 @@ use tests::rig::{Machine, Options, Rig, address};
 const SHORT: Duration = Duration::from_mins(1);
 /// Control planes of the machines of a network.
 const PORT: u16 = 7000;
+/// Until a node is reached again that was not.
+const RETURN: Duration = Duration::from_secs(20);
 /// On one machine, with one memory node.
 const POOL_OF_ONE: &str =
     "name = \"one\"\nfabric = \"verbs\"\nmemory = \"64MiB\"\nnodes = [\"unix:/tmp/0.sock\"]\n";
@@ -130,6 +132,47 @@ fn a_killed_memory_node_is_an_error_within_two_seconds_and_hangs_nobody() {
     let looked = gateway.run("gateway doctor --pool /pool.toml --insecure", SHORT);
     assert_eq!(looked.status, 1, "{looked}");
     assert!(looked.output.contains("mnd --pool /pool.toml --node 1"), "{looked}");
+}
+
+#[test]
+fn a_cable_that_was_pulled_for_a_second_costs_errors_but_no_session() {
+    let mut options = Options::with_programs(&["gateway", "mnd"]);
+    options.programs.push("/usr/bin/redis-cli".into());
+    let rig = Rig::network(2, &options);
+    let [gateway, node] = rig.machines() else { panic!("there are two") };
+    put_pool_file(rig.machines(), &[1]);
+    let _node = node.start("mnd --pool /pool.toml --insecure --node 0");
+    let mut serving = gateway.start("gateway --pool /pool.toml --insecure --workers 1 2>&1");
+    serving.wait_for("Ready", SHORT);
+    let asked = |command: &str| gateway.run(&format!("redis-cli {command}"), SHORT).success();
+    assert_eq!(asked("SET key value"), "OK\n");
+    let queue_pairs = || {
+        let shown = node.run("rdma resource show qp", SHORT).success();
+        shown.lines().filter(|line| line.contains("type RC")).count()
+    };
+    let opened = queue_pairs();
+
+    for round in 0..2 {
+        // Longer than the device's patience, much shorter than the session's.
+        let mut pulled = node.start(
+            "ip link set eth0 down; echo pulled; sleep 2; \
+                                     ip link set eth0 up",
+        );
+        pulled.wait_for("pulled", SHORT);
+        let said = asked("GET key");
+        assert!(said.contains("does not answer"), "round {round}: {said}");
+        pulled.wait(SHORT).expect("the cable is plugged in").success();
+        let begin = Instant::now();
+        while asked("GET key") != "value\n" {
+            assert!(begin.elapsed() < RETURN, "round {round}: {}", asked("GET key"));
+        }
+        assert_eq!(asked(&format!("SET key:{round} {round}")), "OK\n");
+        assert_eq!(asked(&format!("GET key:{round}")), format!("{round}\n"));
+        assert_eq!(queue_pairs(), opened, "the node destroys what is replaced");
+    }
+    serving.wait_for("there is a queue pair to the memory node again", SHORT);
+    let joins = metrics::sum(&metrics_page(gateway), "fusee_pool_joins_total", "");
+    assert_eq!(joins, Some(1.0), "the session went on");
 }
 
 /// What a gateway tells on the port that is its default.

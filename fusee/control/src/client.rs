@@ -209,7 +209,8 @@ impl NodeClient {
         others.map_err(|denied| self.way.nonsense(&denied))
     }
 
-    /// Has the node make a peer for a worker's queue pair.
+    /// Has the node make a peer for a worker's queue pair, in place of the one that it has
+    /// made for this link before.
     ///
     /// # Errors
     ///
@@ -217,10 +218,11 @@ impl NodeClient {
     /// worker's device.
     pub async fn open_queue_pair(
         &self,
+        link: u64,
         worker: QueuePairAddress,
     ) -> Result<NodeQueuePair, ControlError> {
         let token = self.token.bytes().to_vec();
-        let request = proto::OpenQueuePairRequest { token, client: Some(worker.into()) };
+        let request = proto::OpenQueuePairRequest { token, client: Some(worker.into()), link };
         let mut client = self.way.client.clone();
         let opened = self.way.ask(CALL_TIME_MAX, client.open_queue_pair(request)).await?;
         convert::opened(opened).map_err(|denied| self.way.nonsense(&denied))

@@ -182,8 +182,8 @@ impl From<QueuePairAddress> for proto::QueuePair {
 
 pub(crate) fn open_queue_pair(
     message: proto::OpenQueuePairRequest,
-) -> Checked<(Token, QueuePairAddress)> {
-    Ok((token(&message.token)?, queue_pair(message.client)?))
+) -> Checked<(Token, u64, QueuePairAddress)> {
+    Ok((token(&message.token)?, message.link, queue_pair(message.client)?))
 }
 
 pub(crate) fn opened(message: proto::OpenedQueuePair) -> Checked<NodeQueuePair> {

@@ -130,12 +130,12 @@ proptest! {
 
     #[test]
     fn queue_pairs_come_back(
-        worker in queue_pairs(), node in queue_pairs(), rkey: u32, base: u64, bytes: u64,
+        link: u64, worker in queue_pairs(), node in queue_pairs(), rkey: u32, base: u64, bytes: u64,
     ) {
         let session = Token::random();
         let token = session.bytes().to_vec();
-        let message = proto::OpenQueuePairRequest { token, client: Some(worker.into()) };
-        prop_assert_eq!(open_queue_pair(over_the_wire(&message)), Ok((session, worker)));
+        let message = proto::OpenQueuePairRequest { token, client: Some(worker.into()), link };
+        prop_assert_eq!(open_queue_pair(over_the_wire(&message)), Ok((session, link, worker)));
         let expected = NodeQueuePair { address: node, rkey, base, bytes };
         let message = proto::OpenedQueuePair::from(expected);
         prop_assert_eq!(opened(over_the_wire(&message)), Ok(expected));

@@ -41,10 +41,12 @@ pub trait NodeService: Send + Sync + 'static {
         request: Request,
     ) -> impl Future<Output = Result<Response, Denied>> + Send;
 
-    /// A session's worker wants a peer for its queue pair.
+    /// A session's worker wants a peer for its queue pair, in place of the one that it
+    /// has by this link, which is to be destroyed first.
     fn open_queue_pair(
         &self,
         session: Token,
+        link: u64,
         client: QueuePairAddress,
     ) -> impl Future<Output = Result<NodeQueuePair, Denied>> + Send;
 
@@ -203,8 +205,8 @@ impl<S: NodeService> MemoryNode for Served<S> {
         &self,
         call: Call<proto::OpenQueuePairRequest>,
     ) -> Result<Reply<proto::OpenedQueuePair>, Status> {
-        let (session, client) = convert::open_queue_pair(call.into_inner())?;
-        Ok(Reply::new(self.0.open_queue_pair(session, client).await?.into()))
+        let (session, link, client) = convert::open_queue_pair(call.into_inner())?;
+        Ok(Reply::new(self.0.open_queue_pair(session, link, client).await?.into()))
     }
 
     async fn statistics(

@@ -75,13 +75,14 @@ impl NodeService for Fake {
     async fn open_queue_pair(
         &self,
         session: Token,
+        link: u64,
         worker: QueuePairAddress,
     ) -> Result<NodeQueuePair, Denied> {
         if session != self.token {
             return Err(Denied::Unknown);
         }
         let address = QueuePairAddress { qpn: worker.qpn + 1, ..worker };
-        Ok(NodeQueuePair { address, rkey: 2, base: 3, bytes: 4 })
+        Ok(NodeQueuePair { address, rkey: 2, base: link, bytes: 4 })
     }
 
     async fn statistics(&self, _: Token) -> Result<Statistics, Denied> {
@@ -174,7 +175,7 @@ fn a_worker_gets_a_peer_for_its_queue_pair() {
             mtu: 4096,
             reads_max: 16,
         };
-        let end = attachment.client.open_queue_pair(worker).await.unwrap();
+        let end = attachment.client.open_queue_pair(3, worker).await.unwrap();
         assert_eq!(end.address, QueuePairAddress { qpn: 18, ..worker });
         assert_eq!((end.rkey, end.base, end.bytes), (2, 3, 4));
         assert!(!format!("{end:?}").contains("rkey"), "keys go into no log");

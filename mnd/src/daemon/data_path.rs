@@ -21,8 +21,8 @@ pub trait DataPath: Send + Sync + 'static {
     /// If the path takes no more.
     fn admit(&self, session: Token) -> Result<MemoryRoute, Denied>;
 
-    /// Makes a peer for a queue pair of a session's worker. Called on a thread that may
-    /// wait.
+    /// Makes a peer for a queue pair of a session's worker, once the one that was made
+    /// for the same link before is destroyed. Called on a thread that may wait.
     ///
     /// # Errors
     ///
@@ -31,9 +31,10 @@ pub trait DataPath: Send + Sync + 'static {
     fn open_queue_pair(
         &self,
         session: Token,
+        link: u64,
         worker: &QueuePairAddress,
     ) -> Result<NodeQueuePair, Denied> {
-        let _ = (session, worker);
+        let _ = (session, link, worker);
         Err(Denied::Refused("this pool's memory is not reached by verbs".to_owned()))
     }
 

@@ -290,13 +290,15 @@ impl NodeService for Node {
     async fn open_queue_pair(
         &self,
         session: Token,
+        link: u64,
         client: QueuePairAddress,
     ) -> Result<NodeQueuePair, Denied> {
         if !self.0.sessions.is_live(&session) {
             return Err(Denied::Unknown);
         }
         let path = self.0.path.clone();
-        let opened = tokio::task::spawn_blocking(move || path.open_queue_pair(session, &client));
+        let open = move || path.open_queue_pair(session, link, &client);
+        let opened = tokio::task::spawn_blocking(open);
         opened.await.map_err(|_| Denied::Refused("it has failed at it".to_owned()))?
     }
 

@@ -21,6 +21,7 @@ impl DataPath for Path {
     fn open_queue_pair(
         &self,
         _: Token,
+        _: u64,
         worker: &QueuePairAddress,
     ) -> Result<NodeQueuePair, Denied> {
         self.0.lock().unwrap().push("open");
@@ -127,12 +128,12 @@ async fn until(mut holds: impl AsyncFnMut() -> bool) {
 async fn queue_pairs_are_opened_for_sessions_that_live_and_nobody_else() {
     let fixture = fixture(0, 1);
     let worker = QueuePairAddress { qpn: 1, psn: 2, gid: [3; 16], lid: 4, mtu: 5, reads_max: 6 };
-    let stranger = fixture.node.open_queue_pair(Token::random(), worker).await;
+    let stranger = fixture.node.open_queue_pair(Token::random(), 7, worker).await;
     assert_eq!(stranger, Err(Denied::Unknown));
     let (session, _hold) = fixture.attach().await;
-    assert!(fixture.node.open_queue_pair(session, worker).await.is_ok());
+    assert!(fixture.node.open_queue_pair(session, 7, worker).await.is_ok());
     fixture.node.end(session).await;
-    assert_eq!(fixture.node.open_queue_pair(session, worker).await, Err(Denied::Unknown));
+    assert_eq!(fixture.node.open_queue_pair(session, 7, worker).await, Err(Denied::Unknown));
     assert_eq!(fixture.events(), ["admit", "open", "revoke"]);
 }
 

@@ -9,6 +9,8 @@ use super::device::MESSAGE_BYTES;
 use super::domain::{CompletionQueue, Domain};
 use super::ffi;
 use super::link::{Link, List, Waiting, node_of};
+use super::queue_pair::QueuePair;
+use super::{NodeQueuePair, VerbsError};
 use crate::batch::{Posted, Verb};
 use crate::{Batch, Counters, VERB_KINDS, VerbKinds};
 use slab::Slab;
@@ -83,6 +85,33 @@ impl Engine {
         self.queue.domain()
     }
 
+    /// Where all that is posted completes.
+    pub(super) fn queue(&self) -> &Arc<CompletionQueue> {
+        &self.queue
+    }
+
+    /// Work requests that the queue pair to a node has room for.
+    pub(super) fn requests_max(&self, node: u16) -> usize {
+        self.links[usize::from(node)].requests_max()
+    }
+
+    /// Goes on with another queue pair to a node, where the earlier one has ended.
+    pub(super) fn renew(
+        &mut self,
+        node: u16,
+        queue_pair: QueuePair,
+        end: &NodeQueuePair,
+        now: Instant,
+    ) -> Result<(), VerbsError> {
+        assert!(self.is_down(node), "the earlier queue pair has ended");
+        let link = self.links[usize::from(node)].renewed(queue_pair, end)?;
+        // What the earlier one has left in the completion queue leaves room for no more
+        // than was counted on.
+        self.poll(now);
+        self.links[usize::from(node)] = link;
+        Ok(())
+    }
+
     /// Posts a batch.
     pub(super) fn launch(&mut self, mut batch: Batch, now: Instant) -> Launched {
         let extra = self.admit(&mut batch);
@@ -154,7 +183,7 @@ impl Engine {
     }
 
     /// Makes the batch's memory ready for the device.
-    fn stage(&mut self, batch: &mut Batch, extra: usize) -> Result<Local, super::VerbsError> {
+    fn stage(&mut self, batch: &mut Batch, extra: usize) -> Result<Local, VerbsError> {
         let first = batch.stage(extra * 8).word;
         let (verbs, words) = batch.parts();
         let have_extra = verbs.iter().filter(|posted| has_extra(posted));

@@ -122,6 +122,7 @@ impl VerbsConnecting {
         let spare_bytes = spare.iter_mut().map(bytes_kept).sum();
         let engine = Engine::new(self.queue, links, room);
         Ok(VerbsFabric {
+            device: self.device,
             channel,
             events,
             counters: engine.counters().clone(),
@@ -138,9 +139,10 @@ impl VerbsConnecting {
 
 /// The fabric on RDMA devices. One per worker, on its thread.
 pub struct VerbsFabric {
+    pub(super) device: Device,
     channel: AsyncFd<Arc<CompletionQueue>>,
     events: AsyncFd<Arc<Domain>>,
-    engine: RefCell<Engine>,
+    pub(super) engine: RefCell<Engine>,
     counters: Arc<Counters>,
     controls: Vec<Arc<dyn ControlPlane>>,
     spare: RefCell<Vec<Batch>>,

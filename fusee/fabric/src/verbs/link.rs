@@ -91,8 +91,25 @@ impl Link {
         })
     }
 
+    /// What is in its place when another queue pair is connected to the node.
+    pub(super) fn renewed(
+        &self,
+        queue_pair: QueuePair,
+        end: &NodeQueuePair,
+    ) -> Result<Self, VerbsError> {
+        let tag = (self.tag >> 16) as u16;
+        let deadline = self.pulse.beat * SILENT_BEATS_MAX;
+        let node = self.remote.node;
+        Self::new(queue_pair, node, end, tag.wrapping_add(1), self.requests_max, deadline)
+    }
+
     pub(super) fn is_down(&self) -> bool {
         self.queue_pair.is_none()
+    }
+
+    /// Work requests that the queue pair has room for.
+    pub(super) fn requests_max(&self) -> usize {
+        self.requests_max
     }
 
     /// Is there so much memory at `offset`?

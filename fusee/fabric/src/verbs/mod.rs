@@ -26,6 +26,7 @@ mod library;
 mod link;
 mod node;
 mod queue_pair;
+mod replacement;
 
 pub use device::{
     Device, DeviceChoice, DeviceDescription, DeviceLimits, GidDescription, PortDescription, devices,
@@ -34,5 +35,6 @@ pub use error::VerbsError;
 pub use fabric::{VerbsConfig, VerbsConnecting, VerbsFabric};
 pub use node::{ServedQueuePair, VerbsNode};
 pub use queue_pair::{NodeQueuePair, QueuePairAddress};
+pub use replacement::{Connected, Replacement};
 
 pub(crate) use domain::{Domain, MemoryRegion};
