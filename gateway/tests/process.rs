@@ -55,6 +55,7 @@ impl Drop for Program {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "another process is waited for")]
 fn sigterm_answers_what_has_arrived_and_exits_with_0() {
     let (mut program, address) = Program::start(&[]);
     let mut client = Client::connect(address);

@@ -197,6 +197,7 @@ fn info_tells_how_sockets_are_served() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "bounds the test itself")]
 fn connections_that_are_left_when_the_server_stops_are_closed() {
     for io_uring in [IoUring::Yes, IoUring::No] {
         let config = Config { io_uring, drain_s: 0, output_limit_bytes: 1 << 20, ..config() };

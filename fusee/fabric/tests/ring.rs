@@ -179,6 +179,20 @@ fn more_operations_than_the_queue_holds_are_handed_over_in_between() {
 }
 
 #[test]
+fn completions_beyond_the_queue_are_kept() {
+    let mut ring = ring();
+    let (ours, theirs) = pair();
+    drop(theirs);
+    let count = 10_000;
+    for _ in 0..count {
+        ring.send(ours.clone(), b"x".to_vec(), 0).expect("there is room");
+    }
+    let all = turns(&mut ring, count);
+    assert!(all.iter().all(|(_, came)| *came == Came::SendFailed(Some(libc::EPIPE))));
+    assert_eq!(Rc::strong_count(&ours), 1 + all.len());
+}
+
+#[test]
 fn a_cancelled_receive_lets_go_of_its_socket() {
     let mut ring = ring();
     let (ours, mut theirs) = pair();

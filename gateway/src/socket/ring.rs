@@ -29,7 +29,8 @@ pub(crate) struct RingSocket {
     may_have_more: Cell<bool>,
     /// The client sends no more.
     is_over: Cell<bool>,
-    error: Cell<Option<io::Error>>,
+    /// Why it broke, as the kernel's number.
+    broken: Cell<Option<i32>>,
     receiving: Cell<Option<OperationId>>,
     sending: Cell<Option<OperationId>>,
     /// Bytes that are being sent.
@@ -63,7 +64,7 @@ impl RingSocket {
             arrived: RefCell::default(),
             may_have_more: Cell::new(false),
             is_over: Cell::new(false),
-            error: Cell::new(None),
+            broken: Cell::new(None),
             receiving: Cell::new(None),
             sending: Cell::new(None),
             in_flight: Cell::new(0),
@@ -94,7 +95,7 @@ impl RingSocket {
     }
 
     fn check(&self) -> io::Result<()> {
-        self.error.take().map_or(Ok(()), Err)
+        self.broken.get().map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
     }
 
     /// Bytes that are being sent.
@@ -237,7 +238,7 @@ impl RingSocket {
             Completion::NotReceived => Next::Nothing,
             Completion::Received(Err(error)) => {
                 if self.receiving.take().is_some() {
-                    self.fail(error);
+                    self.fail(&error);
                 }
                 Next::Nothing
             }
@@ -258,7 +259,7 @@ impl RingSocket {
                     Err(error) => {
                         self.in_flight.set(0);
                         if is_wanted {
-                            self.fail(error);
+                            self.fail(&error);
                         }
                     }
                 }
@@ -273,8 +274,8 @@ impl RingSocket {
         }
     }
 
-    fn fail(&self, error: io::Error) {
-        self.error.set(Some(error));
+    fn fail(&self, error: &io::Error) {
+        self.broken.set(error.raw_os_error().or(Some(Errno::IO.raw_os_error())));
         self.wake();
     }
 }
