@@ -288,13 +288,7 @@ fn rdma_load(options: &Options) -> Result<(), String> {
 /// Everything else runs with io_uring, which this machine has to have.
 fn polled(options: &Options) -> Result<(), String> {
     let tests = ["resp", "drain", "wire", "memory", "clients", "process"];
-    let tests: Vec<&str> = tests.into_iter().flat_map(|name| ["--test", name]).collect();
-    cargo(&["test", "--profile", PROFILE, "--workspace"])
-        .args(&tests)
-        .args(&["--", "--test-threads", "1"])
-        .env("SUITE_SERVER", &options.server)
-        .env("FUSEE_IO_URING", "no")
-        .run()
+    test_targets_of(&tests, &[("FUSEE_IO_URING", "no")], options)
 }
 
 /// The suite is Redis's and stays out of the tree: it comes from Debian's source
