@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser};
 use fusee_control::{PoolFile, Tls};
 use fusee_fabric::verbs::DeviceChoice;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use crate::notify::Classes;
 
 mod choice;
 
-pub use choice::{ClientCertificates, IoUring};
+pub use choice::{ClientCertificates, IoUring, LogFormat};
 pub use fusee_control::Size;
 
 use choice::YesNo;
@@ -84,16 +84,6 @@ pub struct Config {
     pub log_format: LogFormat,
     /// Which are written, as tracing's filters say it.
     pub log_level: String,
-}
-
-/// How log lines look.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// For programs, one object a line.
-    Json,
 }
 
 /// What TLS for clients needs.
