@@ -214,7 +214,6 @@ impl<K: Keyspace + 'static> Worker<K> {
             say(&stream, TOO_MANY, tls);
             return;
         };
-        stats.connections.add(1);
         let id = client.id;
         let tls = match tls.map(|config| ServerConnection::new(config.clone())).transpose() {
             Ok(tls) => tls,
@@ -232,6 +231,7 @@ impl<K: Keyspace + 'static> Worker<K> {
                 return;
             }
         };
+        stats.connections.add(1);
         let link = Rc::new(Link::new(client, socket));
         self.links.borrow_mut().insert(id, link.clone());
         tokio::task::spawn_local(connection::serve(self.clone(), link));
