@@ -18,12 +18,14 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 mod driver;
+mod parked;
 mod ring;
 mod tls;
 
 use crate::pool::BufferPool;
 use crate::stats::WorkerStats;
 pub(crate) use driver::Driver;
+use parked::Parked;
 use ring::RingSocket;
 use tls::Tls;
 
@@ -35,7 +37,7 @@ pub(crate) struct Socket {
     /// Whether it waits in the worker's [`Outbox`].
     is_queued: Cell<bool>,
     /// Set while the connection waits for its socket.
-    waker: RefCell<Option<Waker>>,
+    parked: Parked,
 }
 
 /// How bytes come and go.
@@ -72,24 +74,19 @@ impl Socket {
             wire,
             output: RefCell::default(),
             is_queued: Cell::new(false),
-            waker: RefCell::default(),
+            parked: Parked::default(),
         })
     }
 
     /// Notes whom to wake.
     #[inline]
     pub(crate) fn park(&self, waker: &Waker) {
-        let mut parked = self.waker.borrow_mut();
-        if !parked.as_ref().is_some_and(|parked| parked.will_wake(waker)) {
-            *parked = Some(waker.clone());
-        }
+        self.parked.park(waker);
     }
 
     /// Wakes the connection if it waits.
     pub(crate) fn wake(&self) {
-        if let Some(waker) = &*self.waker.borrow() {
-            waker.wake_by_ref();
-        }
+        self.parked.wake();
     }
 
     /// Takes the buffer to which replies are appended; [`Self::put`] gives it

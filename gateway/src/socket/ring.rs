@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use fusee_fabric::ring::{Completion, OperationId, RECEIVE_BYTES};
 use rustix::io::Errno;
@@ -16,6 +16,7 @@ use rustix::net::{RecvFlags, Shutdown};
 use tokio::net::TcpStream;
 
 use super::driver::Driver;
+use super::parked::Parked;
 use crate::pool::BufferPool;
 use crate::stats::WorkerStats;
 
@@ -37,7 +38,7 @@ pub(crate) struct RingSocket {
     in_flight: Cell<usize>,
     /// Whether the connection wants to know when there is room again.
     wants_room: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
+    parked: Parked,
 }
 
 /// What a completion leads to.
@@ -69,21 +70,8 @@ impl RingSocket {
             sending: Cell::new(None),
             in_flight: Cell::new(0),
             wants_room: Cell::new(false),
-            waker: RefCell::default(),
+            parked: Parked::default(),
         }))
-    }
-
-    fn park(&self, waker: &Waker) {
-        let mut parked = self.waker.borrow_mut();
-        if !parked.as_ref().is_some_and(|parked| parked.will_wake(waker)) {
-            *parked = Some(waker.clone());
-        }
-    }
-
-    fn wake(&self) {
-        if let Some(waker) = &*self.waker.borrow() {
-            waker.wake_by_ref();
-        }
     }
 
     pub(super) fn sends(&self, id: OperationId) {
@@ -121,7 +109,7 @@ impl RingSocket {
             return Poll::Ready(Ok(()));
         }
         self.wants_room.set(true);
-        self.park(context.waker());
+        self.parked.park(context.waker());
         Poll::Pending
     }
 
@@ -157,7 +145,7 @@ impl RingSocket {
         if self.is_over.get() {
             return Poll::Ready(Ok(0));
         }
-        self.park(context.waker());
+        self.parked.park(context.waker());
         if self.receiving.get().is_none() {
             self.receives(self.driver.receive(self.clone())?);
         }
@@ -229,7 +217,7 @@ impl RingSocket {
                     arrived.extend_from_slice(bytes);
                     self.may_have_more.set(bytes.len() == RECEIVE_BYTES);
                 }
-                self.wake();
+                self.parked.wake();
                 Next::Nothing
             }
             Completion::NotReceived if self.receiving.get().is_some() => {
@@ -270,13 +258,13 @@ impl RingSocket {
 
     fn tell_room(&self) {
         if self.wants_room.replace(false) {
-            self.wake();
+            self.parked.wake();
         }
     }
 
     fn fail(&self, error: &io::Error) {
         self.broken.set(error.raw_os_error().or(Some(Errno::IO.raw_os_error())));
-        self.wake();
+        self.parked.wake();
     }
 }
 
