@@ -22,7 +22,7 @@
 
 use crate::log::NEXT_AT;
 use crate::{LOG_ENTRY_BYTES, LogEntry, Opcode, Slot};
-use crc_fast::{CrcAlgorithm, checksum};
+use crc_fast::crc32_iscsi;
 
 /// Where in a transaction's record the word of its decision is.
 pub const DECISION_AT: u64 = HEADER_BYTES as u64;
@@ -117,7 +117,7 @@ pub fn write_object(bytes: &mut [u8], log: &LogEntry, meta: &Meta, key: &[u8], b
     }
     bytes[at..at + body.len()].copy_from_slice(body);
     at += body.len();
-    let sum = checksum(CrcAlgorithm::Crc32Iscsi, &bytes[NEXT_AT..at]) as u32;
+    let sum = crc32_iscsi(&bytes[NEXT_AT..at]);
     bytes[at..at + CHECKSUM_BYTES].copy_from_slice(&sum.to_le_bytes());
     bytes[at + CHECKSUM_BYTES..].fill(0);
 }
@@ -196,13 +196,15 @@ impl<'a> Unverified<'a> {
     }
 
     /// What the header says, and where the key lies.
+    #[inline]
     fn head(&self, slot: Slot) -> Option<(Meta, usize, usize)> {
         let bytes = self.0;
-        if bytes.len() < OBJECT_OVERHEAD_BYTES || bytes[GENERATION_AT] != slot.generation() {
-            return None;
-        }
-        let kind = bytes[KIND_AT];
-        if kind & RESERVED != 0 {
+        let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
+        let kind = header[KIND_AT];
+        if bytes.len() < OBJECT_OVERHEAD_BYTES
+            || header[GENERATION_AT] != slot.generation()
+            || kind & RESERVED != 0
+        {
             return None;
         }
         let mut at = HEADER_BYTES;
@@ -211,7 +213,7 @@ impl<'a> Unverified<'a> {
             expires_at_ms = Some(crate::word(bytes.get(at..at + EXPIRY_BYTES)?, 0));
             at += EXPIRY_BYTES;
         }
-        let key_word = u32_at(bytes, KEY_LENGTH_AT);
+        let key_word = u32_at(header, KEY_LENGTH_AT);
         let key_end = at + (key_word & 0xff_ffff) as usize;
         let transaction = if kind & INTENT != 0 {
             // Beyond the bytes, if they are the beginning of an object.
@@ -221,7 +223,7 @@ impl<'a> Unverified<'a> {
             None
         };
         let meta = Meta {
-            generation: bytes[GENERATION_AT],
+            generation: header[GENERATION_AT],
             database: (key_word >> 24) as u8,
             kind: kind & KIND_MASK,
             expires_at_ms,
@@ -232,6 +234,7 @@ impl<'a> Unverified<'a> {
     }
 
     /// The object, if it is whole and the one that `slot` names.
+    #[inline]
     pub fn verify(self, slot: Slot) -> Option<Object<'a>> {
         let bytes = self.0;
         let (meta, key_at, key_end) = self.head(slot)?;
@@ -242,7 +245,7 @@ impl<'a> Unverified<'a> {
         let body_at = key_end + if intent { TRANSACTION_BYTES } else { 0 };
         let body_end = body_at.checked_add(u32_at(bytes, VALUE_LENGTH_AT) as usize)?;
         let stored = u32_at(bytes.get(body_end..body_end.checked_add(CHECKSUM_BYTES)?)?, 0);
-        if checksum(CrcAlgorithm::Crc32Iscsi, &bytes[NEXT_AT..body_end]) as u32 != stored {
+        if crc32_iscsi(&bytes[NEXT_AT..body_end]) != stored {
             return None;
         }
         let (key, body) = (&bytes[key_at..key_end], &bytes[body_at..body_end]);

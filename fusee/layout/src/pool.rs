@@ -10,7 +10,7 @@ use crate::{
     Address, BlockEntry, BlockLayout, CHUNK_KEY_BYTES, CLASSES_MAX, Class, GROUP_BYTES, KeyHash,
     MEMBER_BYTES, OBJECT_OVERHEAD_BYTES, Placement,
 };
-use crc_fast::{CrcAlgorithm, checksum};
+use crc_fast::crc32_iscsi;
 use thiserror::Error;
 
 /// Version of everything in this crate: raised by whoever changes a format.
@@ -127,7 +127,7 @@ impl Superblock {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
         self.params.write(&mut bytes[8..]);
-        let sum = checksum(CrcAlgorithm::Crc32Iscsi, &bytes[..8 + PARAMS_BYTES]);
+        let sum = u64::from(crc32_iscsi(&bytes[..8 + PARAMS_BYTES]));
         bytes[8 + PARAMS_BYTES..].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
@@ -145,7 +145,7 @@ impl Superblock {
         if params.version != POOL_VERSION {
             return Err(SuperblockError::OtherVersion { found: params.version });
         }
-        let sum = checksum(CrcAlgorithm::Crc32Iscsi, &bytes[..8 + PARAMS_BYTES]);
+        let sum = u64::from(crc32_iscsi(&bytes[..8 + PARAMS_BYTES]));
         if crate::word(bytes, 8 + PARAMS_BYTES) != sum {
             return Err(SuperblockError::Damaged);
         }
