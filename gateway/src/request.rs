@@ -211,24 +211,32 @@ impl Requests {
         }
     }
 
-    /// Reads a request that has arrived whole and whose headers are of the commonest form.
-    /// Where there is none nothing has happened.
+    /// Reads a request that has arrived whole and whose headers are of the commonest form,
+    /// which tells no length that anybody may not send. Where there is none nothing has
+    /// happened.
     #[inline]
     fn whole(&mut self, buffer: &[u8], limits: Limits) -> Option<Frame> {
-        let (count, mut at) = line::short(buffer, self.position, b'*')?;
+        let (count, length, start) = line::beginning(buffer, self.position)?;
         if count == 0 || count as i64 > limits.arguments {
             return None;
         }
         let known = self.spans.len();
-        for _ in 0..count {
-            let Some(span) = short_bulk(buffer, at, limits) else {
+        let mut at = start + length;
+        self.spans.push(Span::new(start, at));
+        for _ in 1..count {
+            let Some((length, start)) = line::short(buffer, at + 2, b'$') else {
                 self.spans.truncate(known);
                 return None;
             };
-            self.spans.push(span);
-            at = span.end as usize + 2;
+            at = start + length;
+            self.spans.push(Span::new(start, at));
         }
-        self.position = at;
+        // The two bytes after an argument are skipped unseen, as Redis does.
+        if buffer.len() < at + 2 {
+            self.spans.truncate(known);
+            return None;
+        }
+        self.position = at + 2;
         Some(self.finish())
     }
 
@@ -389,15 +397,6 @@ impl Requests {
     pub fn is_unfinished(&self, buffer: &[u8]) -> bool {
         self.frame_start < buffer.len()
     }
-}
-
-/// An argument that has arrived whole.
-#[inline]
-fn short_bulk(buffer: &[u8], at: usize, limits: Limits) -> Option<Span> {
-    let (length, start) = line::short(buffer, at, b'$')?;
-    let end = start + length;
-    // The two bytes after an argument are skipped unseen, as Redis does.
-    (buffer.len() >= end + 2 && length as i64 <= limits.bulk_bytes).then(|| Span::new(start, end))
 }
 
 #[cfg(test)]

@@ -57,6 +57,23 @@ pub(super) fn short(buffer: &[u8], at: usize, first: u8) -> Option<(usize, usize
         .then(|| (usize::from(tens) * 10 + usize::from(digit), at + 5))
 }
 
+/// Reads the two headers that a request begins with, if both are of the commonest form: the
+/// number of arguments, the length of the first and where that is.
+#[inline]
+pub(super) fn beginning(buffer: &[u8], at: usize) -> Option<(usize, usize, usize)> {
+    const SHAPE: u64 = u64::from_le_bytes(*b"*\0\r\0$\0\r\0");
+    const SHAPED: u64 = u64::from_le_bytes(*b"\xff\0\xff\0\xff\0\xff\0");
+    let headers = u64::from_le_bytes(*buffer.get(at..)?.first_chunk()?);
+    let digit = |at: u32| usize::from(((headers >> (8 * at)) as u8).wrapping_sub(b'0'));
+    let (count, length) = (digit(1), digit(5));
+    if headers & SHAPED == SHAPE && count <= 9 && length <= 9 {
+        return Some((count, length, at + 8));
+    }
+    let (count, at) = short(buffer, at, b'*')?;
+    let (length, start) = short(buffer, at, b'$')?;
+    Some((count, length, start))
+}
+
 #[cold]
 fn number_any(buffer: &[u8], at: usize, searched: usize) -> Line {
     let from = searched.saturating_sub(1).max(at).min(buffer.len());

@@ -147,13 +147,23 @@ fn spans_are_given_back_after_a_wide_request() {
 }
 
 fn encode(frames: &[Vec<Vec<u8>>]) -> Vec<u8> {
+    encode_with(frames, b'\n', b"\r\n")
+}
+
+/// With bytes in the places that are skipped unseen: after the `\r` of a header, and the two
+/// after an argument.
+fn encode_with(frames: &[Vec<Vec<u8>>], header_end: u8, argument_end: &[u8; 2]) -> Vec<u8> {
     let mut out = Vec::new();
+    let header = |out: &mut Vec<u8>, kind: char, count: usize| {
+        out.extend_from_slice(format!("{kind}{count}\r").as_bytes());
+        out.push(header_end);
+    };
     for frame in frames {
-        out.extend_from_slice(format!("*{}\r\n", frame.len()).as_bytes());
+        header(&mut out, '*', frame.len());
         for argument in frame {
-            out.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+            header(&mut out, '$', argument.len());
             out.extend_from_slice(argument);
-            out.extend_from_slice(b"\r\n");
+            out.extend_from_slice(argument_end);
         }
     }
     out
@@ -201,6 +211,12 @@ proptest! {
         for cut in 0..=input.len() {
             prop_assert_eq!(&parse(&input, &[cut], Limits::new(true)), &(frames.clone(), None));
         }
+    }
+
+    #[test]
+    fn what_is_skipped_unseen_may_be_anything(frames in frames(), header_end: u8, argument_end: [u8; 2]) {
+        let input = encode_with(&frames, header_end, &argument_end);
+        prop_assert_eq!(&parse_whole(&input), &(frames, None));
     }
 
     #[test]
