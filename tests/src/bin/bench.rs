@@ -44,9 +44,10 @@ struct Arguments {
     /// The server that is measured; `redis` shows how far equals spread.
     #[arg(long, default_value = "gateway", value_parser = Flavour::parse)]
     ours: Flavour,
-    /// Pool of our gateway in MiB.
-    #[arg(long, default_value_t = 6144)]
-    memory_mib: u64,
+    /// Pool of our gateway in MiB; four times what the keys take if it is not given, and
+    /// at least 1024.
+    #[arg(long)]
+    memory_mib: Option<u64>,
     /// Instead of comparing with another server, compare pools with so many gateways
     /// each, as in 1,2: what the first costs sets the measure.
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', num_args = 1..)]
@@ -147,7 +148,7 @@ fn run_gateways(arguments: &Arguments) -> Result<bool, String> {
     Gateways {
         counts: &arguments.gateways,
         fabric: if arguments.fabric == "tcp" { "tcp" } else { "shm" },
-        memory_mib: arguments.memory_mib,
+        memory_mib: arguments.memory_mib(rows.iter().map(|row| row.value_bytes).max().unwrap_or(0)),
         connections: arguments.connections,
         windows: arguments.windows,
         window,
@@ -155,6 +156,19 @@ fn run_gateways(arguments: &Arguments) -> Result<bool, String> {
     }
     .run(&rows, &keys, &cores)
 }
+
+impl Arguments {
+    /// In a pool much larger than its keys their slots lie far apart, which costs cache misses
+    /// that a pool in use does not have.
+    fn memory_mib(&self, value_bytes: usize) -> u64 {
+        let object_bytes = (value_bytes + OBJECT_OVERHEAD_BYTES) as u64;
+        let enough = (4 * self.keys as u64 * object_bytes) >> 20;
+        self.memory_mib.unwrap_or_else(|| enough.max(1024))
+    }
+}
+
+/// Bytes of an object besides its value, its key among them.
+const OBJECT_OVERHEAD_BYTES: usize = 64;
 
 /// Both servers with all keys in place.
 struct Pair<'a> {
@@ -178,7 +192,8 @@ impl<'a> Pair<'a> {
             cores.server()?;
             let options = Options {
                 // Redis's own limit would only add its eviction check.
-                memory_mib: (flavour == Flavour::Gateway).then_some(arguments.memory_mib),
+                memory_mib: (flavour == Flavour::Gateway)
+                    .then(|| arguments.memory_mib(value_bytes)),
                 workers: Some(1),
                 gateway_flags: arguments.gateway_flag.clone(),
                 ..Options::default()
