@@ -388,12 +388,7 @@ pub(crate) async fn run_kept<K: InTransaction>(
             let source = Source { requests: kept.requests, input: kept.bytes };
             let random = place.random();
             let mut answers = Answers::new(&gathered, source, reply, random, || keyspace.now_ms());
-            keyspace
-                .read(&keys, |_, entry| {
-                    answers.take(entry);
-                    !answers.is_full()
-                })
-                .await;
+            keyspace.read(&keys, |_, entry| answers.take(entry)).await;
             let (lookups, _) = answers.end();
             place.stats.hits.add(lookups.hits);
             place.stats.misses.add(lookups.misses);

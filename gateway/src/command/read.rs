@@ -109,12 +109,26 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// Takes the next key's entry.
+    /// Takes the next key's entry. Whether there is room for more replies.
     #[inline]
-    pub(crate) fn take(&mut self, result: Result<Option<Entry<'_>>, Error>) {
-        if self.is_full() {
-            return;
+    pub(crate) fn take(&mut self, result: Result<Option<Entry<'_>>, Error>) -> bool {
+        if let (
+            Ok(Some(Entry { value, kind: Kind::String, .. })),
+            [Gathered { read: Read::Get, .. }, later @ ..],
+        ) = (result, self.gathered)
+        {
+            // What most clients ask for most of the time.
+            self.reply.bulk(value);
+            self.lookups.hits += 1;
+            self.gathered = later;
+            self.mark = self.reply.len();
+        } else {
+            self.take_any(result);
         }
+        !self.is_full()
+    }
+
+    fn take_any(&mut self, result: Result<Option<Entry<'_>>, Error>) {
         let Some(&Gathered { read, keys, frame }) = self.gathered.first() else { return };
         let entry = match result {
             Ok(entry) => entry,

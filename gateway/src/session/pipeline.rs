@@ -85,10 +85,7 @@ impl Session {
             if answers.is_full() {
                 break;
             }
-            let read = keyspace.read(keys, |_, entry| {
-                answers.take(entry);
-                !answers.is_full()
-            });
+            let read = keyspace.read(keys, |_, entry| answers.take(entry));
             round_trips += counted(keyspace, &place.clock, &self.spent, pin!(read)).await;
         }
         let (lookups, left) = answers.end();
