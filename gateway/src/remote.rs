@@ -59,4 +59,10 @@ impl Fabric for RemoteFabric {
             Self::Verbs(fabric) => fabric.prefetch(at, bytes),
         }
     }
+
+    type Direct<'a> = fusee_fabric::NoDirectReads;
+
+    fn direct(&self) -> Option<fusee_fabric::NoDirectReads> {
+        None
+    }
 }

@@ -4,12 +4,16 @@
 //! reads costs what one read costs: 1 round trip when every key's slot is
 //! cached and current, 2 when some are not.
 
+mod direct;
+
+use direct::Looked;
+
 use crate::cache::{Cached, Lookup};
 use crate::index::{Place, PlaceRead, ReadError};
 use crate::store::Store;
 use crate::{Entry, Env, Error, Key, Kind};
 use fusee_fabric::{Batch, Fabric, NodeDown, Ticket};
-use fusee_layout::{Address, KeyHash, Meta, Object, Slot, Unverified, prefix_bytes};
+use fusee_layout::{Address, KeyHash, Meta, Object, Slot, Unverified};
 
 /// Readings of one key that found nothing certain before it gives up: each
 /// means that another client wrote in between.
@@ -18,6 +22,12 @@ const ATTEMPTS_MAX: u32 = 1000;
 /// What a key waits for.
 #[derive(Clone, Copy, Debug)]
 enum Step {
+    /// The cache is to be asked.
+    Hashed,
+    /// The cache was asked.
+    Looked(Lookup),
+    /// The cache was wrong.
+    Unknown,
     /// Its cached slot and object are being read.
     Cached(Cached, Ticket, Ticket),
     /// Its buckets are being read.
@@ -54,9 +64,17 @@ struct Reading {
     attempts: u32,
 }
 
+impl Reading {
+    /// Of a key for which the cache was asked.
+    fn looked(hash: KeyHash, lookup: Lookup) -> Self {
+        Self { hash, step: Step::Looked(lookup), attempts: 0 }
+    }
+}
+
 /// What a call of [`Store::read`] works with, kept for the next.
 #[derive(Default)]
 pub(crate) struct Scratch {
+    looked: Looked,
     readings: Vec<Reading>,
     candidates: Vec<(Address, Slot, Ticket)>,
     batches: Vec<Batch>,
@@ -92,35 +110,67 @@ impl<F: Fabric, E: Env> Store<F, E> {
         }
         let _pin = self.epochs.pin();
         let mut scratch = self.scratch.borrow_mut().pop().unwrap_or_default();
+        let mut done = 0;
+        while let Some(handed) = self.hand_over_direct(keys, done, &mut scratch, &mut each) {
+            done = handed;
+            if done == keys.len() {
+                break;
+            }
+            // Those about which something is known by now; else all.
+            let count = match scratch.readings.len() {
+                0 => keys.len() - done,
+                count => count,
+            };
+            let next = &keys[done..done + count];
+            let mut each =
+                |number: usize, entry: Result<Option<Entry<'_>>, Error>| each(done + number, entry);
+            if !self.hand_over_by_batches(next, &mut scratch, &mut each).await {
+                break;
+            }
+            done += count;
+            self.clear(&mut scratch);
+        }
+        scratch.looked.clear();
+        self.clear(&mut scratch);
+        self.scratch.borrow_mut().push(scratch);
+    }
+
+    /// Hands keys over as batches bring them. False if no more are wanted.
+    async fn hand_over_by_batches(
+        &self,
+        keys: &[Key<'_>],
+        scratch: &mut Scratch,
+        each: &mut impl FnMut(usize, Result<Option<Entry<'_>>, Error>) -> bool,
+    ) -> bool {
         let mut batch = self.fabric.batch();
-        self.begin(keys, &mut scratch, &mut batch);
+        self.begin(keys, &mut scratch.readings, &mut batch);
         batch = self.fabric.run(batch).await;
-        let current = self.hand_over_current(keys, &scratch.readings, &batch, &mut each);
+        let current = self.hand_over_current(keys, &scratch.readings, &batch, each);
         let Some(first) = current.filter(|&first| first < keys.len()) else {
             scratch.batches.push(batch);
-            return self.put_away(scratch);
+            return current.is_some();
         };
         // What was handed over is done with.
         scratch.readings.drain(..first);
         let keys = &keys[first..];
-        let mut each =
-            |number: usize, entry: Result<Option<Entry<'_>>, Error>| each(first + number, entry);
         while !batch.is_empty() {
             let mut next = self.fabric.batch();
-            self.advance(keys, &mut scratch, &batch, &mut next);
+            self.advance(keys, scratch, &batch, &mut next);
             scratch.batches.push(batch);
             if scratch.readings.iter().any(|r| matches!(r.step, Step::Stale)) {
-                self.go_by_new_directory(&mut scratch, &mut next).await;
+                self.go_by_new_directory(scratch, &mut next).await;
             }
             batch = if next.is_empty() { next } else { self.fabric.run(next).await };
         }
         self.fabric.recycle(batch);
         let now_ms = self.env.now_ms();
         for (number, reading) in scratch.readings.iter().enumerate() {
+            let key = keys[number];
+            let number = first + number;
             let wants_more = match reading.step {
                 Step::Found(found) if is_over(&found.meta, now_ms) => {
                     let mut value = Vec::new();
-                    let left = self.remove_over(keys[number], &mut value).await;
+                    let left = self.remove_over(key, &mut value).await;
                     let entry = left.map(|left| {
                         let (kind, expires_at_ms) = left?;
                         Some(Entry { value: &value, kind, expires_at_ms })
@@ -129,31 +179,30 @@ impl<F: Fabric, E: Env> Store<F, E> {
                 }
                 Step::Prepared => {
                     let mut value = Vec::new();
-                    let read = self.read_prepared(keys[number], &mut value).await;
+                    let read = self.read_prepared(key, &mut value).await;
                     let entry = read.map(|read| {
                         let (kind, expires_at_ms) = read?;
                         Some(Entry { value: &value, kind, expires_at_ms })
                     });
                     each(number, entry)
                 }
-                Step::Found(found) => self.hand_over(number, &scratch, found, &mut each).await,
+                Step::Found(found) => self.hand_over(number, scratch, found, each).await,
                 Step::Failed(error) => each(number, Err(error)),
                 _ => each(number, Ok(None)),
             };
             if !wants_more {
-                break;
+                return false;
             }
         }
-        self.put_away(scratch);
+        true
     }
 
-    fn put_away(&self, mut scratch: Scratch) {
+    fn clear(&self, scratch: &mut Scratch) {
         scratch.readings.clear();
         scratch.candidates.clear();
         for batch in scratch.batches.drain(..) {
             self.fabric.recycle(batch);
         }
-        self.scratch.borrow_mut().push(scratch);
     }
 
     /// Hands over the first keys whose cached slots were current and whose values are
@@ -184,25 +233,6 @@ impl<F: Fabric, E: Env> Store<F, E> {
         wants_more.then_some(handed)
     }
 
-    /// Brings what the next operations on these keys will touch into the
-    /// processor's cache, where the memory is the machine's own.
-    pub fn prefetch(&self, keys: &[Key<'_>]) {
-        let cache = self.cache.borrow();
-        for key in keys {
-            cache.prefetch(self.hash(*key));
-        }
-        for key in keys {
-            let hash = self.hash(*key);
-            if let Some(cached) = cache.peek(hash) {
-                self.fabric.prefetch(self.primary(cached.at), 8);
-                let bytes = prefix_bytes(key.name.len());
-                self.fabric.prefetch(self.primary(cached.word.address()), bytes);
-            } else {
-                self.place(hash).prefetch(&self.fabric, |address| self.primary(address));
-            }
-        }
-    }
-
     async fn hand_over(
         &self,
         number: usize,
@@ -225,23 +255,30 @@ impl<F: Fabric, E: Env> Store<F, E> {
     }
 
     /// Posts the first phase: cached slots with their objects, or buckets.
-    fn begin(&self, keys: &[Key<'_>], scratch: &mut Scratch, batch: &mut Batch) {
+    fn begin(&self, keys: &[Key<'_>], readings: &mut Vec<Reading>, batch: &mut Batch) {
         let cache = self.cache.borrow();
-        for key in keys {
+        for key in &keys[readings.len()..] {
             let hash = self.hash(*key);
-            scratch.readings.push(Reading { hash, step: Step::Absent, attempts: 0 });
+            cache.prefetch(hash);
+            readings.push(Reading { hash, step: Step::Hashed, attempts: 0 });
         }
-        for reading in &scratch.readings {
-            cache.prefetch(reading.hash);
-        }
-        for reading in &mut scratch.readings {
-            reading.step = match cache.get(reading.hash) {
+        for reading in readings {
+            let lookup = match reading.step {
+                Step::Looked(lookup) => lookup,
+                Step::Unknown => {
+                    reading.step = self.go_by_buckets(reading.hash, batch);
+                    continue;
+                }
+                _ => cache.get(reading.hash),
+            };
+            reading.step = match lookup {
                 Lookup::Hit(cached) => self.go_by_cached(cached, batch),
-                other => {
-                    let bypass = matches!(other, Lookup::Bypass);
-                    let count =
-                        if bypass { &self.stats.index_bypass } else { &self.stats.index_miss };
-                    count.add(1);
+                Lookup::Bypass => {
+                    self.stats.index_bypass.add(1);
+                    self.go_by_buckets(reading.hash, batch)
+                }
+                Lookup::Miss => {
+                    self.stats.index_miss.add(1);
                     self.go_by_buckets(reading.hash, batch)
                 }
             };
@@ -262,7 +299,7 @@ impl<F: Fabric, E: Env> Store<F, E> {
 
     /// Takes every key one phase further and posts what it needs next.
     fn advance(&self, keys: &[Key<'_>], scratch: &mut Scratch, ran: &Batch, batch: &mut Batch) {
-        let Scratch { readings, candidates, batches } = scratch;
+        let Scratch { readings, candidates, batches, .. } = scratch;
         let this = batches.len();
         for (key, reading) in keys.iter().zip(readings) {
             reading.step = match reading.step {
@@ -270,8 +307,6 @@ impl<F: Fabric, E: Env> Store<F, E> {
                     let read = (ran, slot, object);
                     match self.after_cached(*key, reading.hash, cached, read, this) {
                         Checked::Done(step) => step,
-                        // Whatever the slot holds now is most likely the key's
-                        // next value.
                         Checked::Guess(next) if reading.attempts == 0 => {
                             reading.attempts = 1;
                             self.go_by_cached(next, batch)
@@ -343,9 +378,15 @@ impl<F: Fabric, E: Env> Store<F, E> {
             Ok((word, None)) => word,
             Err(down) => return Checked::Done(Step::Failed(down.into())),
         };
+        self.after_stale(hash, cached, word).map_or(Checked::Nothing, Checked::Guess)
+    }
+
+    /// What is to be tried next, most likely the key's next value, when a slot that holds
+    /// `word` is not what was cached.
+    fn after_stale(&self, hash: KeyHash, cached: Cached, word: u64) -> Option<Cached> {
         self.stats.index_stale.add(1);
         self.cache.borrow().invalid(hash);
-        self.remember(hash, cached.at, word).map_or(Checked::Nothing, Checked::Guess)
+        self.remember(hash, cached.at, word)
     }
 
     /// Which of the objects that were READ is the key's value.

@@ -81,6 +81,66 @@ fn pipeline_of_reads<W: Way>() {
     });
 }
 
+#[test]
+fn a_pipeline_of_reads_tells_of_each_key_in_turn_whatever_became_of_it() {
+    // What comes after the changed key is read at once again.
+    pipeline_of_any_keys::<Shm>(3);
+    pipeline_of_any_keys::<Tcp>(2);
+}
+
+/// More keys than are looked up together; what the cache knows of some is no longer so.
+fn pipeline_of_any_keys<W: Way>(with_one_changed: u64) {
+    run(async {
+        let way = W::to(&pool(64 << 20, 4, 2));
+        let store = store_by(&way, 1 << 12).await;
+        let other = store_by(&way, 1 << 12).await;
+        let large = vec![b'l'; 2 << 20];
+        let names: Vec<Vec<u8>> = (0..200).map(|n| format!("k{n}").into_bytes()).collect();
+        for name in &names {
+            store.set(key(name), name, None).await.unwrap();
+        }
+        for changed in [0, 1, 70, 130, 199] {
+            other.set(key(&names[changed]), b"changed", None).await.unwrap();
+        }
+        for deleted in [2, 63, 64, 131] {
+            other.delete(key(&names[deleted])).await.unwrap();
+        }
+        store.set(key(&names[100]), &large, None).await.unwrap();
+        store.set(key(&names[101]), b"over", Some(1)).await.unwrap();
+        let expected = |number: usize| match number {
+            0 | 1 | 70 | 130 | 199 => Some(&b"changed"[..]),
+            2 | 63 | 64 | 101 | 131 => None,
+            100 => Some(&large[..]),
+            _ => Some(&names[number][..]),
+        };
+        let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+        for round in 0..2 {
+            let next = Cell::new(0);
+            let read = store.read(&keys, |number, entry| {
+                assert_eq!(number, next.replace(number + 1), "in order");
+                let entry = entry.unwrap().map(|entry| entry.value);
+                assert!(entry == expected(number), "key {number} in round {round}");
+            });
+            read.await;
+            assert_eq!(next.get(), keys.len());
+        }
+        for wanted in [1, 64, 65, 100, 150] {
+            let seen = Cell::new(0);
+            let read = store.read_while(&keys, |number, _| {
+                seen.set(number + 1);
+                number + 1 < wanted
+            });
+            read.await;
+            assert_eq!(seen.get(), wanted, "no more than were wanted");
+        }
+        other.set(key(&names[10]), b"again", None).await.unwrap();
+        let read = store.read(&keys[8..12], |_, entry| assert!(entry.unwrap().is_some()));
+        assert_eq!(count(&store, read).await.1, with_one_changed);
+        let read = store.read(&keys[8..12], |_, entry| assert!(entry.unwrap().is_some()));
+        assert_eq!(count(&store, read).await.1, 1);
+    });
+}
+
 /// r = 1: the objects and slots of all in one, then a CAS each; r >= 2: vote, record
 /// and commit each. Whoever is not cached costs what it always does.
 #[test]

@@ -18,6 +18,7 @@
 mod batch;
 mod control;
 mod counters;
+mod direct;
 #[cfg(not(loom))]
 mod execute;
 #[cfg(not(loom))]
@@ -45,6 +46,7 @@ mod word;
 pub use batch::{Batch, Posted, Span, Ticket, Verb, VerbKind};
 pub use control::{ControlFuture, ControlPlane};
 pub use counters::{Counters, VERB_KINDS};
+pub use direct::{DirectReads, NoDirectReads};
 #[cfg(not(loom))]
 pub use handover::{receive_memory, send_memory};
 #[cfg(not(loom))]
@@ -54,7 +56,7 @@ pub use round_trip::{
     ROUND_TRIP_BUCKETS, ROUND_TRIP_NS, RoundTripTimes, RoundTrips, VerbKinds, round_trip_bucket,
 };
 #[cfg(not(loom))]
-pub use shm::{ShmEndpoint, ShmFabric, ShmNode};
+pub use shm::{ShmEndpoint, ShmFabric, ShmNode, ShmReads};
 
 use fusee_layout::message::{Request, Response};
 use std::sync::Arc;
@@ -94,4 +96,12 @@ pub trait Fabric {
     /// Brings memory that the next batch will touch nearer, where that means
     /// anything (shared memory).
     fn prefetch(&self, at: fusee_layout::NodeAddress, bytes: usize);
+
+    /// READs without a batch, of this kind of fabric.
+    type Direct<'a>: DirectReads
+    where
+        Self: 'a;
+
+    /// READs without a batch, where the memory is this machine's own.
+    fn direct(&self) -> Option<Self::Direct<'_>>;
 }

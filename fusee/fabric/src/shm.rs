@@ -1,6 +1,10 @@
 //! The fabric on shared memory: verbs are executed by the thread that posts
 //! them.
 
+mod direct;
+
+pub use direct::ShmReads;
+
 use crate::batch::{Posted, Verb};
 use crate::execute::{Executor, Tally, approach};
 use crate::spare::SpareBatches;
@@ -182,13 +186,20 @@ pub struct ShmFabric {
     endpoint: ShmEndpoint,
     controls: Vec<Arc<dyn ControlPlane>>,
     spare: SpareBatches,
+    /// What direct READs bring, while nothing is read.
+    words: Cell<Vec<u64>>,
 }
 
 impl ShmFabric {
     /// To these nodes, by number, each with its control plane.
     pub fn new(nodes: Vec<Arc<ShmNode>>, controls: Vec<Arc<dyn ControlPlane>>) -> Self {
         assert!(nodes.len() == controls.len(), "each node has a control plane");
-        Self { endpoint: ShmEndpoint::new(nodes), controls, spare: SpareBatches::default() }
+        Self {
+            endpoint: ShmEndpoint::new(nodes),
+            controls,
+            spare: SpareBatches::default(),
+            words: Cell::default(),
+        }
     }
 }
 
@@ -218,6 +229,13 @@ impl Fabric for ShmFabric {
 
     fn counters(&self) -> &Arc<Counters> {
         self.endpoint.counters()
+    }
+
+    type Direct<'a> = ShmReads<'a>;
+
+    #[inline]
+    fn direct(&self) -> Option<ShmReads<'_>> {
+        Some(ShmReads::new(self))
     }
 
     #[inline]

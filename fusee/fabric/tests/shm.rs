@@ -5,7 +5,7 @@
 mod common;
 
 use common::{BYTES, at, nodes, shm as fabric, stage};
-use fusee_fabric::{Batch, Fabric, NodeDown, ShmEndpoint, VerbKind};
+use fusee_fabric::{Batch, DirectReads, Fabric, NodeDown, ShmEndpoint, VerbKind};
 use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
 use std::future::Future;
@@ -343,4 +343,51 @@ fn batches_verbs_and_bytes_are_counted() {
     assert_eq!(counters.batches(), 3);
     assert_eq!(kinds.map(|kind| counters.verbs(kind)), [3, 6, 3, 3]);
     assert_eq!((counters.bytes_read(), counters.bytes_written()), (3 * 128, 3 * 25));
+}
+
+#[test]
+fn direct_reads_see_what_was_written_and_count_as_one_batch() {
+    let nodes = nodes(2);
+    let fabric = fabric(&nodes);
+    let endpoint = ShmEndpoint::new(nodes.clone());
+    write(&endpoint, at(1, 64), &[7, 8, 9]);
+    let direct = || fabric.direct().expect("memory is this machine's");
+    let mut reads = direct();
+    assert_eq!(reads.word(at(1, 72)), Some(8));
+    let words = |bytes: &[u8]| bytes.iter().step_by(8).copied().collect::<Vec<_>>();
+    assert_eq!(reads.bytes(at(1, 64), 24).map(words), Some(vec![7, 8, 9]));
+    assert_eq!(reads.bytes(at(1, 80), 16).map(words), Some(vec![9, 0]), "nothing of before");
+    assert_eq!(reads.bytes(at(0, 0), 1 << 10).map(|bytes| bytes.len()), Some(1 << 10));
+    assert_eq!(fabric.counters().batches(), 0, "they are not over");
+    drop(reads);
+    drop(direct());
+    let counters = fabric.counters();
+    assert_eq!((counters.batches(), counters.verbs(VerbKind::Read)), (1, 4));
+    assert_eq!(counters.bytes_read(), 8 + 24 + 16 + (1 << 10));
+
+    nodes[1].set_down(true);
+    let mut reads = direct();
+    assert_eq!((reads.word(at(1, 64)), reads.bytes(at(1, 64), 8)), (None, None), "it is down");
+    assert_eq!(reads.word(at(0, 0)), Some(0));
+    assert_eq!(reads.word(at(0, BYTES)), None, "there is no such place");
+    assert_eq!(reads.bytes(at(0, BYTES - 8), 16), None);
+    assert_eq!(reads.bytes(at(0, u64::MAX - 7), 64), None);
+    assert_eq!(reads.word(at(7, 0)), None, "there is no such node");
+}
+
+#[test]
+fn some_direct_reads_are_timed() {
+    let fabric = fabric(&nodes(2));
+    for _ in 0..1000 {
+        let mut reads = fabric.direct().expect("memory is this machine's");
+        reads.word(at(1, 0));
+        reads.bytes(at(1, 0), 128);
+        reads.bytes(at(1, 128), 128);
+    }
+    let samples = |node| -> u64 {
+        let times = fabric.counters().round_trips().times(node, VerbKind::Read);
+        times.expect("there are two nodes").counts().iter().sum()
+    };
+    assert_eq!(samples(0), 0);
+    assert!((20..200).contains(&samples(1)), "{} of 1000", samples(1));
 }

@@ -1,10 +1,11 @@
 //! The simulated fabric: a client's way to the memory nodes.
 
+use crate::direct::SimReads;
 use crate::meddler::Seen;
 use crate::pool::Flight;
 use crate::schedule::schedule;
 use crate::{Settings, SimPool};
-use fusee_fabric::{Batch, Counters, Fabric, NodeDown, Posted, Verb};
+use fusee_fabric::{Batch, Counters, Fabric, NodeDown, Posted, VERB_KINDS, Verb};
 use fusee_layout::NodeAddress;
 use fusee_layout::message::{Request, Response};
 use std::cell::{Cell, RefCell};
@@ -31,8 +32,16 @@ impl SimFabric {
         self.client
     }
 
+    pub(crate) fn pool(&self) -> &SimPool {
+        &self.pool
+    }
+
+    pub(crate) fn count_direct(&self, verbs: [u64; VERB_KINDS], bytes: u64) {
+        self.counters.count(verbs, bytes, 0);
+    }
+
     fn count(&self, batch: &Batch) {
-        let mut verbs = [0; fusee_fabric::VERB_KINDS];
+        let mut verbs = [0; VERB_KINDS];
         let (mut read, mut written) = (0, 0);
         for posted in batch.posted() {
             match posted.verb {
@@ -159,4 +168,13 @@ impl Fabric for SimFabric {
     }
 
     fn prefetch(&self, _at: NodeAddress, _bytes: usize) {}
+
+    type Direct<'a> = SimReads<'a>;
+
+    /// For half of those that ask, so that clients read in both ways. Meddlers see batches.
+    fn direct(&self) -> Option<SimReads<'_>> {
+        let shared = &self.pool.0;
+        let chosen = shared.rng.borrow_mut().percent(50) && shared.meddler.borrow().is_none();
+        (chosen && !self.pool.is_fenced(self.client)).then(|| SimReads::new(self))
+    }
 }

@@ -4,6 +4,7 @@
 
 mod control;
 mod delay;
+mod direct;
 mod env;
 pub mod execution;
 mod executor;
@@ -21,6 +22,7 @@ mod trace;
 
 pub use control::MemoryNodes;
 pub use delay::Delays;
+pub use direct::SimReads;
 pub use env::{SimEnv, WallClock};
 pub use executor::{Ended, Executor, Group, Sim};
 pub use fabric::SimFabric;

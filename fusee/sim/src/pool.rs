@@ -158,6 +158,11 @@ impl SimPool {
         self.0.clients.borrow_mut()[client as usize].fenced = true;
     }
 
+    /// Do its verbs take no effect any more?
+    pub(crate) fn is_fenced(&self, client: u32) -> bool {
+        self.0.clients.borrow()[client as usize].fenced
+    }
+
     /// Asks a memory node something in the name of the memory nodes.
     pub fn ask(&self, node: u16, request: Request) -> Response {
         let mut nodes = self.0.nodes.borrow_mut();

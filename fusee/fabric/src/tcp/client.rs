@@ -114,6 +114,12 @@ impl Fabric for TcpFabric {
     }
 
     fn prefetch(&self, _at: NodeAddress, _bytes: usize) {}
+
+    type Direct<'a> = crate::NoDirectReads;
+
+    fn direct(&self) -> Option<crate::NoDirectReads> {
+        None
+    }
 }
 
 impl Drop for TcpFabric {

@@ -227,6 +227,12 @@ impl Fabric for VerbsFabric {
     }
 
     fn prefetch(&self, _at: NodeAddress, _bytes: usize) {}
+
+    type Direct<'a> = crate::NoDirectReads;
+
+    fn direct(&self) -> Option<crate::NoDirectReads> {
+        None
+    }
 }
 
 fn bytes_kept(batch: &mut Batch) -> usize {
