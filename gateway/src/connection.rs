@@ -31,8 +31,10 @@ const GROWTH_BYTES_MIN: usize = 64 * 1024;
 /// How long what a client has sent before the server began to stop may take to be
 /// read; whoever sends without end is not read from after that.
 const DRAIN_READS: Duration = Duration::from_millis(250);
-/// How long a client gets to notice that its connection has ended.
+/// How long a client gets to notice that its connection has ended: since it last sent
+/// something, and at most.
 const LINGER: Duration = Duration::from_millis(500);
+const LINGER_MAX: Duration = Duration::from_secs(5);
 
 /// How a connection shall end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -311,12 +313,15 @@ impl<K: Keyspace> Connection<'_, K> {
                         input.reserve(BUFFER_BYTES);
                     })
                 };
-                if std::future::poll_fn(read).await? == 0 {
-                    return Ok(());
+                // Who still sends has not come to the end of its replies.
+                match tokio::time::timeout(LINGER, std::future::poll_fn(read)).await {
+                    Ok(Ok(1..)) => {}
+                    Ok(Err(error)) => return Err(error),
+                    Ok(Ok(0)) | Err(_) => return Ok(()),
                 }
             }
         };
-        tokio::time::timeout(LINGER, closed).await.unwrap_or(Ok(()))
+        tokio::time::timeout(LINGER_MAX, closed).await.unwrap_or(Ok(()))
     }
 
     /// Waits for room in the socket and sends. A client that makes none is
@@ -371,8 +376,16 @@ impl<K: Keyspace> Connection<'_, K> {
             }
         }
         let is_over = self.link.drain_until.get().is_some_and(|until| Instant::now() >= until);
-        if is_over && end.get() == Some(End::Drain) && socket.pending() == 0 {
-            return Poll::Ready(Ok(Event::End));
+        if is_over && end.get() == Some(End::Drain) {
+            // Nothing more is read, also while the client is slow to take what is pending.
+            while socket.pending() > 0 && socket.poll_write_ready(context)?.is_ready() {
+                self.send()?;
+            }
+            if socket.pending() == 0 {
+                return Poll::Ready(Ok(Event::End));
+            }
+            socket.park(context.waker());
+            return Poll::Pending;
         }
         let Self { worker, session, input, .. } = self;
         let make_room = |input: &mut Vec<u8>| make_room(input, worker, session);

@@ -259,6 +259,11 @@ impl Server {
         }
         // Ours and not yet waited for, so the id cannot belong to another.
         let _ = kill_process(self.pid(), Signal::TERM);
+        self.wait()
+    }
+
+    /// Waits for its end, of which it has been told; `None` if it had to be killed.
+    pub fn wait(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + STOP_LIMIT;
         while Instant::now() < deadline {
             if let Ok(Some(status)) = self.child.try_wait() {

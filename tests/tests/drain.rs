@@ -13,9 +13,9 @@ const CONNECTIONS: usize = 8;
 const BATCH: usize = 32;
 const VALUE: usize = 10_000;
 
-/// Sends batches and reads replies until the connection ends, and returns all
-/// that came.
-fn traffic(mut stream: TcpStream, bytes_seen: &AtomicU64) -> Vec<u8> {
+/// Sends batches and reads replies until the connection ends, with `pause` after each piece,
+/// and returns all that came.
+fn traffic(mut stream: TcpStream, bytes_seen: &AtomicU64, pause: Duration) -> Vec<u8> {
     let mut batch = Vec::new();
     for _ in 0..BATCH {
         push_command(&mut batch, &["GET", "value"]);
@@ -33,6 +33,9 @@ fn traffic(mut stream: TcpStream, bytes_seen: &AtomicU64) -> Vec<u8> {
                 Ok(count) => {
                     received.extend_from_slice(&piece[..count]);
                     bytes_seen.fetch_add(count as u64, Ordering::Relaxed);
+                    if !pause.is_zero() {
+                        std::thread::sleep(pause);
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
                 Err(error) => panic!("the connection neither serves nor ends: {error}"),
@@ -56,7 +59,7 @@ fn sigterm_amid_pipelines_cuts_no_reply_and_exits_with_0() {
     let received: Vec<Vec<u8>> = std::thread::scope(|scope| {
         let readers: Vec<_> = streams
             .into_iter()
-            .map(|stream| scope.spawn(|| traffic(stream, &bytes_seen)))
+            .map(|stream| scope.spawn(|| traffic(stream, &bytes_seen, Duration::ZERO)))
             .collect();
         while bytes_seen.load(Ordering::Relaxed) < 50 << 20 {
             std::thread::sleep(Duration::from_millis(1));
@@ -65,7 +68,7 @@ fn sigterm_amid_pipelines_cuts_no_reply_and_exits_with_0() {
         readers.into_iter().map(|reader| reader.join().unwrap()).collect()
     });
 
-    let status = server.terminate().expect("it ends by itself after SIGTERM");
+    let status = server.wait().expect("it ends by itself after SIGTERM");
     assert_eq!(status.code(), Some(0), "{status}\n{}", server.log_tail());
     let reply = format!("${VALUE}\r\n{value}\r\n").into_bytes();
     for (index, bytes) in received.iter().enumerate() {
@@ -76,6 +79,34 @@ fn sigterm_amid_pipelines_cuts_no_reply_and_exits_with_0() {
             let rest = bytes.len() % reply.len();
             assert_eq!(rest, 0, "connection {index} ends {rest} bytes into a reply");
         }
+    }
+}
+
+/// Whose replies are always pending is not read from for ever, and gets them whole.
+#[test]
+fn sigterm_ends_also_who_sends_without_end_and_reads_slowly() {
+    let options = Options { memory_mib: Some(256), workers: Some(1), ..Options::default() };
+    let mut server = Server::under_test(&options);
+    let value = "v".repeat(VALUE);
+    assert_eq!(Client::connect(&server).command(&["SET", "value", &value]), Reply::ok());
+    let bytes_seen = AtomicU64::new(0);
+    let stream = server.connect();
+    let slowly = Duration::from_millis(2);
+    let (received, took) = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| traffic(stream, &bytes_seen, slowly));
+        while bytes_seen.load(Ordering::Relaxed) < 5 << 20 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let begin = std::time::Instant::now();
+        kill_process(server.pid(), Signal::TERM).unwrap();
+        (reader.join().unwrap(), begin.elapsed())
+    });
+    let status = server.wait().expect("it ends by itself after SIGTERM");
+    assert_eq!(status.code(), Some(0), "{status}\n{}", server.log_tail());
+    assert!(took < Duration::from_secs(6), "it was read from until the drain's end: {took:?}");
+    let reply = format!("${VALUE}\r\n{value}\r\n").into_bytes();
+    if server.flavour() == Flavour::Gateway {
+        assert_eq!(received.len() % reply.len(), 0, "it ends within a reply");
     }
 }
 
