@@ -267,11 +267,11 @@ pub(crate) async fn write_within<K: InTransaction>(
     mut call: Call<'_, K>,
     shared: &Arc<Shared>,
 ) {
-    let (keyspace, errors) = (call.keyspace, call.reply.errors);
+    let (keyspace, failures) = (call.keyspace, call.reply.failures());
     let mark = names_several(write, call.arguments).then(|| keyspace.mark());
     call.changes = shared.settings.notified().tell_something().then(Vec::new);
     write_alone(write, &mut call).await;
-    if call.reply.errors != errors
+    if call.reply.failures() != failures
         && let Some(mark) = mark
     {
         // All of it or nothing, also where one key is refused.
@@ -301,18 +301,16 @@ pub(crate) async fn in_transaction<K: Keyspace>(
     reply: &mut Reply,
     mut run: impl AsyncFnMut(&K::Transaction, &mut Reply),
 ) {
-    let (mark, errors) = (reply.len(), reply.errors);
+    let mark = reply.mark();
     let done = keyspace
         .transact(async |keyspace| {
-            reply.truncate(mark);
-            reply.errors = errors;
+            reply.rewind(mark);
             run(keyspace, reply).await;
             Ok(())
         })
         .await;
     if let Err(error) = done {
-        reply.truncate(mark);
-        reply.errors = errors;
+        reply.rewind(mark);
         refuse(reply, error);
     }
 }
@@ -358,12 +356,15 @@ async fn write_alone<K: Keyspace>(write: Write, call: &mut Call<'_, K>) {
     }
 }
 
+/// What is answered to a write in a full pool.
+pub(crate) const FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
 /// The error reply for what the store could not do.
 #[cold]
 pub(crate) fn refuse(reply: &mut Reply, error: Error) {
     match error {
         Error::Full | Error::IndexFull => {
-            reply.error("OOM command not allowed when used memory > 'maxmemory'.");
+            reply.error(FULL);
         }
         Error::ValueTooLong { .. } => reply.error(TOO_LONG),
         Error::NodeDown { .. } => reply.error_fmt(format_args!(

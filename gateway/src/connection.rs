@@ -219,7 +219,7 @@ impl<K: Keyspace> Connection<'_, K> {
                 break flow;
             }
             if pauses || reply.len() > OUTPUT_BYTES_PER_TURN {
-                let errors = reply.errors;
+                self.session.count_errors(place, &reply);
                 socket.put(reply.into_bytes());
                 self.send()?;
                 if pauses {
@@ -227,7 +227,6 @@ impl<K: Keyspace> Connection<'_, K> {
                 }
                 self.hold().await?;
                 reply = Reply::new(socket.take(buffers), self.session.state.protocol);
-                reply.errors = errors;
                 self.session.begin(place.clock.raw());
             }
         };

@@ -44,6 +44,7 @@ mod slow;
 mod socket;
 pub mod stats;
 pub mod store;
+mod tally;
 pub mod testing;
 mod tls;
 mod worker;

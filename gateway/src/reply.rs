@@ -19,12 +19,11 @@ pub enum Protocol {
     Resp3,
 }
 
-/// What may follow the first byte of an error reply's text: the kinds that
-/// metrics tell apart.
+/// The codes with which error replies begin: the kinds that metrics tell apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum ErrorKind {
-    /// Anything without a prefix of its own.
+    /// Anything without a code of its own.
     Err,
     /// The value is of another type.
     WrongType,
@@ -38,11 +37,19 @@ pub enum ErrorKind {
     NoAuth,
     /// A command, key or channel that is not for the user.
     NoPerm,
+    /// A transaction that was not begun since one of its commands was refused.
+    ExecAbort,
+    /// A script that is not known by its name.
+    NoScript,
+    /// A script runs for long, and nothing else shall run meanwhile.
+    Busy,
+    /// Another code: a script may have made it up.
+    Other,
 }
 
 impl ErrorKind {
     /// How many kinds there are.
-    pub const COUNT: usize = 7;
+    pub const COUNT: usize = 11;
     /// All of them.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Err,
@@ -52,6 +59,10 @@ impl ErrorKind {
         Self::WrongPass,
         Self::NoAuth,
         Self::NoPerm,
+        Self::ExecAbort,
+        Self::NoScript,
+        Self::Busy,
+        Self::Other,
     ];
 
     /// As it stands in the reply.
@@ -64,14 +75,48 @@ impl ErrorKind {
             Self::WrongPass => "WRONGPASS",
             Self::NoAuth => "NOAUTH",
             Self::NoPerm => "NOPERM",
+            Self::ExecAbort => "EXECABORT",
+            Self::NoScript => "NOSCRIPT",
+            Self::Busy => "BUSY",
+            Self::Other => "other",
         }
     }
 
-    fn of(text: &str) -> Self {
-        let prefix = text.split(' ').next().unwrap_or_default();
-        Self::ALL.into_iter().find(|kind| kind.prefix() == prefix).unwrap_or(Self::Err)
+    /// The kind of an error with this code.
+    fn of(code: &[u8]) -> Self {
+        let of_code = |kind: &Self| *kind != Self::Other && kind.prefix().as_bytes() == code;
+        Self::ALL.into_iter().find(of_code).unwrap_or(Self::Other)
     }
 }
+
+/// The code of an error: what stands before the first blank, if that comes soon.
+fn code_of(text: &[u8]) -> &[u8] {
+    const CODE_BYTES_MAX: usize = 31;
+    let begin = &text[..text.len().min(CODE_BYTES_MAX + 1)];
+    begin.iter().position(|byte| *byte == b' ').map_or(b"ERR", |blank| &begin[..blank])
+}
+
+/// Errors that were written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Errors {
+    /// By [`ErrorKind`].
+    pub kinds: [u32; ErrorKind::COUNT],
+    /// Replies that were errors. An error that a script has passed on was counted when it
+    /// arose, so it is no error more, but the script has failed.
+    pub failures: u32,
+    /// How many of the kind [`ErrorKind::Other`] have their codes noted.
+    named: usize,
+}
+
+/// A place in a [`Reply`], to which it can be taken back.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    bytes: usize,
+    errors: Errors,
+}
+
+/// Codes that the replies of one batch note.
+const CODES_MAX: usize = 128;
 
 /// The replies of one batch of requests.
 #[derive(Debug, Default)]
@@ -79,14 +124,50 @@ pub struct Reply {
     out: Vec<u8>,
     /// The version in which to write.
     pub protocol: Protocol,
-    /// How many errors were written, by kind; whoever reports them clears this.
-    pub errors: [u32; ErrorKind::COUNT],
+    errors: Errors,
+    /// The codes of errors of the kind [`ErrorKind::Other`].
+    named: Vec<Box<[u8]>>,
 }
 
 impl Reply {
     /// Appends to `out`.
     pub fn new(out: Vec<u8>, protocol: Protocol) -> Self {
-        Self { out, protocol, errors: [0; ErrorKind::COUNT] }
+        Self { out, protocol, errors: Errors::default(), named: Vec::new() }
+    }
+
+    /// How many errors were written.
+    pub fn errors(&self) -> &Errors {
+        &self.errors
+    }
+
+    /// The codes of errors that have no kind of their own.
+    pub fn other_codes(&self) -> &[Box<[u8]>] {
+        &self.named
+    }
+
+    /// How many replies were errors.
+    #[inline]
+    pub fn failures(&self) -> u32 {
+        self.errors.failures
+    }
+
+    /// Makes nothing of failures that came when there had been so many already.
+    pub fn forget_failures(&mut self, before: u32) {
+        self.errors.failures = before;
+    }
+
+    /// Where this reply is now.
+    #[inline]
+    pub fn mark(&self) -> Mark {
+        Mark { bytes: self.out.len(), errors: self.errors }
+    }
+
+    /// Takes back what was written after `mark`, and forgets its errors.
+    #[inline]
+    pub fn rewind(&mut self, mark: Mark) {
+        self.out.truncate(mark.bytes);
+        self.errors = mark.errors;
+        self.named.truncate(mark.errors.named);
     }
 
     /// What has been written.
@@ -94,14 +175,23 @@ impl Reply {
         self.out
     }
 
-    /// Counts the errors of another reply, which becomes part of this one.
+    /// Counts the errors of another reply. That it has failed is another matter.
     pub fn count_errors_of(&mut self, other: &Self) {
-        for (errors, more) in self.errors.iter_mut().zip(other.errors) {
+        for (errors, more) in self.errors.kinds.iter_mut().zip(other.errors.kinds) {
             *errors += more;
         }
+        self.named.extend_from_slice(&other.named);
+        self.errors.named = self.named.len();
     }
 
-    /// How many bytes have been written; a mark for [`Self::truncate`].
+    /// Appends another reply, with its errors and failures.
+    pub fn append(&mut self, other: Self) {
+        self.count_errors_of(&other);
+        self.errors.failures += other.errors.failures;
+        self.raw(&other.out);
+    }
+
+    /// How many bytes have been written; a place for [`Self::truncate`].
     #[inline]
     pub fn len(&self) -> usize {
         self.out.len()
@@ -112,7 +202,7 @@ impl Reply {
         self.out.is_empty()
     }
 
-    /// Takes back what was written after `mark`.
+    /// Takes back what was written after `mark` bytes; its errors stay counted.
     #[inline]
     pub fn truncate(&mut self, mark: usize) {
         self.out.truncate(mark);
@@ -161,10 +251,21 @@ impl Reply {
     /// An error that may quote any bytes of the client's.
     #[cold]
     pub fn error_bytes(&mut self, text: &[u8]) {
+        let code = code_of(text);
+        let kind = ErrorKind::of(code);
+        self.errors.kinds[kind as usize] += 1;
+        if kind == ErrorKind::Other && self.named.len() < CODES_MAX {
+            self.named.push(code.into());
+            self.errors.named = self.named.len();
+        }
+        self.known_error(text);
+    }
+
+    /// An error that was counted when it arose.
+    #[cold]
+    pub fn known_error(&mut self, text: &[u8]) {
         let end = text.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
-        let prefix = text.split(|byte| *byte == b' ').next().unwrap_or_default();
-        let kind = ErrorKind::of(std::str::from_utf8(prefix).unwrap_or_default());
-        self.errors[kind as usize] += 1;
+        self.errors.failures += 1;
         self.out.push(b'-');
         self.out.extend(
             text[..end].iter().map(|byte| if b"\r\n".contains(byte) { b' ' } else { *byte }),

@@ -10,15 +10,22 @@
 mod call;
 mod engine;
 mod functions;
+mod given;
 mod json;
 mod library;
 mod limits;
 mod pack;
+mod raise;
 pub(crate) mod slow;
 mod store;
+mod structs;
 mod value;
 mod world;
 
+/// The stack of a thread that runs scripts: values 1,000 deep in each other, as JSON may have
+/// them, take some kilobytes a level.
+pub(crate) const STACK_BYTES: usize = 16 << 20;
+
 pub(crate) use engine::{Engine, Outcome, Permission, Run};
 pub(crate) use functions::{FunctionInfo, Functions, Library};
-pub(crate) use store::{Program, Script, Scripts, parse_sha, sha_of};
+pub(crate) use store::{Program, ProgramKind, Running, Script, Scripts, parse_sha, sha_of};

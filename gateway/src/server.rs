@@ -20,6 +20,7 @@ use crate::keyspace::Keyspace;
 use crate::mesh::{Directory, Others};
 use crate::metrics::Beside;
 use crate::notify::Classes;
+use crate::script::STACK_BYTES;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::worker::{Door, Limits, Worker};
@@ -219,7 +220,8 @@ where
                 tracing::error!(worker = index, %error, "a worker ended");
             }
         };
-        let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(body);
+        let thread = std::thread::Builder::new().name(format!("worker-{index}"));
+        let thread = thread.stack_size(STACK_BYTES).spawn(body);
         match thread {
             Ok(thread) => server.workers.push(thread),
             Err(source) => {

@@ -18,7 +18,7 @@ use crate::command::table::{self, COMMANDS, Command};
 use crate::command::{Call, CommandId, Run, Write, connection, guard, key, write};
 use crate::keyspace::Keyspace;
 use crate::phase::{Phases, Spent};
-use crate::reply::Reply;
+use crate::reply::{Errors, Reply};
 use crate::request::{Frame, Limits, Next, ProtocolError, Requests};
 use crate::script::Engine;
 use crate::shared::Shared;
@@ -215,22 +215,18 @@ impl Session {
             self.state.guard();
         }
         let refusal = guard::refusal(command, arguments, &self.state, place);
+        let failures = reply.failures();
         let flow = if let Some(refusal) = refusal {
-            self.next += 1;
-            guard::refuse(refusal, reply);
-            if let Some(queue) = &mut self.state.queue {
-                queue.is_broken = true;
-            }
-            if let Some(command) = command {
-                place.stats.commands[usize::from(command.id())].rejected.add(1);
-            }
+            guard::refuse(refusal, command, &mut self.state, reply);
+            self.skip(command, place);
             Flow::More
         } else if !command.is_some_and(multi::is_run_at_once)
             && multi::keep(command, arguments, &mut self.state, reply)
         {
             let by = &self.state.client.address;
             guard::show(command, arguments, self.state.database, by, place);
-            self.next += 1;
+            // EXEC counts it, unless it was refused.
+            self.skip(command.filter(|_| reply.failures() != failures), place);
             Flow::More
         } else {
             let by = &self.state.client.address;
@@ -242,6 +238,16 @@ impl Session {
         }
         self.look(place, input);
         flow
+    }
+
+    /// Goes on behind a request that was not run: it counts as rejected, if it was a command
+    /// that there is.
+    fn skip(&mut self, rejected: Option<&Command>, place: &Place) {
+        self.jobs[self.next].command = None;
+        self.next += 1;
+        if let Some(command) = rejected {
+            place.stats.commands[usize::from(command.id())].rejected.add(1);
+        }
     }
 
     /// Looks how long it took since the last look; what took long is noted. Writes
@@ -312,8 +318,8 @@ impl Session {
         }
         if command.has_subcommands() && arguments.len() > 1 {
             let Some(found) = table::find_subcommand(id, arguments.get(1)) else {
-                self.next += 1;
                 connection::unknown_subcommand(command, arguments.get(1), reply);
+                self.skip(None, place);
                 return Flow::More;
             };
             id = found;
@@ -331,9 +337,8 @@ impl Session {
             return Flow::Abort;
         }
         if !command.takes(arguments.len()) || command.run == Run::Container {
-            self.next += 1;
             connection::wrong_arity(command, reply);
-            place.stats.commands[usize::from(id)].failed.add(1);
+            self.skip(Some(command), place);
             return Flow::More;
         }
         if command.run == Run::Write(Write::Set)
@@ -347,7 +352,7 @@ impl Session {
             self.prefetch(keyspace, input);
         }
         let arguments = self.requests.arguments(input, frame);
-        let errors = reply.errors;
+        let failures = reply.failures();
         let database = self.state.database;
         let mut flow = Flow::More;
         match command.run {
@@ -385,7 +390,7 @@ impl Session {
             }
             Run::Read(_) | Run::Container | Run::CloseSilently => {}
         }
-        if reply.errors != errors {
+        if reply.failures() != failures {
             place.stats.commands[usize::from(id)].failed.add(1);
         }
         self.next += 1;
@@ -422,11 +427,19 @@ impl Session {
         }
         stats.batches.add(1);
         stats.requests.add(self.next as u64);
-        if reply.errors != [0; crate::reply::ErrorKind::COUNT] {
-            for (counter, errors) in stats.errors.iter().zip(reply.errors) {
-                counter.add(u64::from(errors));
-            }
+        self.count_errors(place, reply);
+    }
+
+    /// Counts the errors of what has been written.
+    pub(crate) fn count_errors(&self, place: &Place, reply: &Reply) {
+        let errors = reply.errors();
+        if *errors == Errors::default() {
+            return;
         }
+        for (counter, errors) in place.stats.errors.iter().zip(errors.kinds) {
+            counter.add(u64::from(errors));
+        }
+        place.shared.note_codes(reply.other_codes());
     }
 
     /// The command that was loaded last.

@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     latency_ms: AtomicU64,
     /// Milliseconds after which a script is ended; 0 is never.
     script_ms: AtomicU64,
+    /// Milliseconds after which a script keeps others from running; 0 is never.
+    busy_ms: AtomicU64,
     protected: AtomicBool,
     /// Bytes of messages that may wait for a subscriber; 0 is any number.
     subscriber_bytes: AtomicUsize,
@@ -74,6 +76,7 @@ impl Settings {
             slow_entries_max: AtomicUsize::new(0),
             latency_ms: AtomicU64::new(0),
             script_ms: AtomicU64::new(0),
+            busy_ms: AtomicU64::new(0),
             protected: AtomicBool::new(true),
             subscriber_bytes: AtomicUsize::new(0),
             max_memory: AtomicU64::new(0),
@@ -112,7 +115,8 @@ impl Settings {
             }
             "slowlog-max-len" => self.slow_entries_max.store(number() as usize, Ordering::Relaxed),
             "latency-monitor-threshold" => self.latency_ms.store(number(), Ordering::Relaxed),
-            "busy-reply-threshold" => self.script_ms.store(number(), Ordering::Relaxed),
+            "script-time-limit" => self.script_ms.store(number(), Ordering::Relaxed),
+            "busy-reply-threshold" => self.busy_ms.store(number(), Ordering::Relaxed),
             "protected-mode" => self.protected.store(value == "yes", Ordering::Relaxed),
             "client-output-buffer-limit" => {
                 self.subscriber_bytes.store(self.subscriber_limit().hard_bytes, Ordering::Relaxed);
@@ -145,6 +149,10 @@ impl Settings {
 
     pub(crate) fn script_ms(&self) -> u64 {
         self.script_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn busy_ms(&self) -> u64 {
+        self.busy_ms.load(Ordering::Relaxed)
     }
 
     pub(crate) fn allows_debug(&self) -> bool {

@@ -1,15 +1,16 @@
 //! What all workers of a process see.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::acl::Acl;
 use crate::channels::{Channels, Way};
 use crate::client::{Client, Clients};
 use crate::inbox::Message;
 use crate::mesh::Mesh;
-use crate::script::{Functions, Scripts};
+use crate::script::{Functions, ProgramKind, Running, Scripts};
 use crate::settings::Settings;
 use crate::slow::Slow;
 use crate::stats::WorkerStats;
@@ -23,8 +24,11 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 const PAUSED: u8 = 1;
 const MONITORED: u8 = 2;
 const TIMED: u8 = 4;
+const BUSY: u8 = 8;
 /// Below this many microseconds every command is timed by itself.
 const TIMED_US_MAX: i64 = 1000;
+/// Codes of errors that are counted one by one: scripts make them up.
+const CODES_MAX: usize = 128;
 /// Lines that wait for a client of MONITOR; more end it.
 const MONITOR_BYTES_MAX: usize = 64 << 20;
 
@@ -58,7 +62,9 @@ pub(crate) struct Shared {
     /// By worker.
     pub(crate) stats: Vec<Arc<WorkerStats>>,
     /// The counts at the last CONFIG RESETSTAT, from which INFO counts.
-    pub(crate) baseline: Mutex<crate::command::info::Totals>,
+    baseline: Mutex<crate::command::info::Totals>,
+    /// Errors since then whose codes have no kind of their own, by code.
+    codes: Mutex<BTreeMap<Box<[u8]>, u64>>,
     pub(crate) port: u16,
     /// 40 hexadecimal digits that name this run.
     pub(crate) run_id: String,
@@ -90,6 +96,7 @@ impl Shared {
             long_ns: AtomicU64::new(u64::MAX),
             stats: (0..workers).map(|_| Arc::default()).collect(),
             baseline: Mutex::default(),
+            codes: Mutex::default(),
             port,
             run_id,
             started: Instant::now(),
@@ -183,6 +190,28 @@ impl Shared {
         }
     }
 
+    /// Notes a program that runs for long, until the result is dropped. If there is a
+    /// busy-reply-threshold, every request is looked at from now on.
+    pub(crate) fn note_slow(&self, running: Running) -> NotedSlow<'_> {
+        let running = Arc::new(running);
+        self.scripts.change_slow(|slow| {
+            slow.push(running.clone());
+            self.watch(BUSY, self.settings.busy_ms() > 0);
+        });
+        NotedSlow { shared: self, running }
+    }
+
+    /// What has been running for busy-reply-threshold at this moment, if anything has.
+    pub(crate) fn busy_with(&self, now: quanta::Instant) -> Option<ProgramKind> {
+        if self.watch.load(Ordering::Relaxed) & BUSY == 0 {
+            return None;
+        }
+        let threshold = Duration::from_millis(self.settings.busy_ms());
+        let running = self.scripts.slow().filter(|_| !threshold.is_zero())?;
+        let elapsed = now.saturating_duration_since(running.since);
+        (elapsed >= threshold).then_some(running.kind)
+    }
+
     pub(crate) fn monitor(&self, client: &Arc<Client>) {
         let mut monitors = Self::lock(&self.monitors);
         monitors.push(client.clone());
@@ -215,10 +244,49 @@ impl Shared {
         self.started.elapsed().as_secs()
     }
 
+    /// Counts errors by their codes.
+    pub(crate) fn note_codes(&self, codes: &[Box<[u8]>]) {
+        let mut known = Self::lock(&self.codes);
+        for code in codes {
+            if let Some(count) = known.get_mut(code) {
+                *count += 1;
+            } else if known.len() < CODES_MAX {
+                known.insert(code.clone(), 1);
+            }
+        }
+    }
+
+    /// How often errors came with each code that has no kind of its own.
+    pub(crate) fn codes(&self) -> BTreeMap<Box<[u8]>, u64> {
+        Self::lock(&self.codes).clone()
+    }
+
+    /// Begins to count anew, for INFO.
+    pub(crate) fn reset_counts(&self) {
+        *Self::lock(&self.baseline) = crate::command::info::Totals::sum(&self.stats);
+        Self::lock(&self.codes).clear();
+    }
+
     /// The counts since the last reset.
     pub(crate) fn totals(&self) -> crate::command::info::Totals {
-        let baseline = self.baseline.lock().unwrap_or_else(PoisonError::into_inner);
-        crate::command::info::Totals::sum(&self.stats).since(&baseline)
+        crate::command::info::Totals::sum(&self.stats).since(&Self::lock(&self.baseline))
+    }
+}
+
+/// That a program runs for long.
+pub(crate) struct NotedSlow<'a> {
+    shared: &'a Shared,
+    running: Arc<Running>,
+}
+
+impl Drop for NotedSlow<'_> {
+    fn drop(&mut self) {
+        self.shared.scripts.change_slow(|slow| {
+            slow.retain(|other| !Arc::ptr_eq(other, &self.running));
+            if slow.is_empty() {
+                self.shared.watch(BUSY, false);
+            }
+        });
     }
 }
 

@@ -81,7 +81,7 @@ fn a_script_that_fails_says_where_and_how() {
             ),
             (
                 "redis.call()",
-                "-ERR Please specify at least one argument for this redis.lib call script: ",
+                "-ERR Please specify at least one argument for this redis lib call script: ",
             ),
             ("return {", "-ERR Error compiling script (new function): user_script:1: "),
             (
@@ -175,11 +175,11 @@ fn a_script_that_takes_long_keeps_nobody_waiting_and_leaves_nothing_when_killed(
     assert!(reply.contains("Script killed by user with SCRIPT KILL"), "{reply}");
     assert_eq!(client.ask("EXISTS k"), ":0\\r\\n");
     // As long as it runs, no memory is used again, so there is a limit.
-    assert_eq!(other.ask("CONFIG SET busy-reply-threshold 100"), "+OK\\r\\n");
+    assert_eq!(other.ask("CONFIG SET script-time-limit 100"), "+OK\\r\\n");
     let reply = eval(&mut client, &[endless, "0"]);
     assert!(reply.starts_with("-ERR the script was ended after 100 ms"), "{reply}");
     assert_eq!(client.ask("EXISTS k"), ":0\\r\\n");
-    assert_eq!(other.ask("CONFIG SET busy-reply-threshold 0"), "+OK\\r\\n");
+    assert_eq!(other.ask("CONFIG SET script-time-limit 0"), "+OK\\r\\n");
     // One that ends has its commands done, however long it took.
     let long = "for n = 1, 40 do for m = 1, 100000 do end redis.call('incr', KEYS[1]) end return 1";
     assert_eq!(eval(&mut client, &[long, "1", "n"]), ":1|");
@@ -360,4 +360,62 @@ fn replies_of_a_script_are_of_the_protocol_that_it_asks_for() {
             assert_eq!(eval(&mut client, &[&script, "0"]), reply, "{hello}: {script}");
         }
     }
+}
+
+#[test]
+fn tables_of_any_length_go_both_ways() {
+    let gateway = Gateway::start();
+    let mut client = gateway.client();
+    let arguments: Vec<String> = (0..30_000).map(|number| format!("argument {number}")).collect();
+    let script = "local t = {} for n = 1, #ARGV do t['x' .. n] = ARGV[n] end \
+                  t = cmsgpack.unpack(cmsgpack.pack(t)) \
+                  for n = 1, #ARGV do assert(t['x' .. n] == ARGV[n]) end \
+                  redis.setresp(3) return {ARGV, {map=t}}";
+    let mut call = vec!["EVAL", script, "0"];
+    call.extend(arguments.iter().map(String::as_str));
+    let reply = String::from_utf8(client.call(&call)).unwrap();
+    let (head, rest) = reply.split_at(reply.find("$").unwrap());
+    assert_eq!(head, "*2\r\n*30000\r\n");
+    let whole: String =
+        arguments.iter().map(|text| format!("${}\r\n{text}\r\n", text.len())).collect();
+    assert!(rest.starts_with(&format!("{whole}*60000\r\n$")), "items are missing");
+}
+
+#[test]
+fn others_are_told_of_a_slow_script_if_they_shall_be() {
+    let gateway = Gateway::over_the_store(&Config { workers: 2, ..config() });
+    let (mut client, mut other) = (gateway.client(), gateway.client());
+    let code = "#!lua name=l\nredis.register_function('loop', function() while true do end end)";
+    assert_eq!(client.call(&["FUNCTION", "LOAD", code]), b"$1\r\nl\r\n");
+    assert_eq!(other.ask("CONFIG SET busy-reply-threshold 10"), "+OK\\r\\n");
+    let busy = "BUSY Redis is busy running a script. You can only call";
+    for (call, kill, not_kill) in [
+        (&["EVAL", "while true do end", "0"][..], "SCRIPT KILL", "FUNCTION KILL"),
+        (&["FCALL", "loop", "0"], "FUNCTION KILL", "SCRIPT KILL"),
+    ] {
+        let told = format!("-{busy} {kill} or SHUTDOWN NOSAVE.\\r\\n");
+        let mut begun = gateway.client();
+        assert_eq!(begun.ask("MULTI"), "+OK\\r\\n");
+        assert_eq!(begun.ask("SET k v"), "+QUEUED\\r\\n");
+        client.send(&common::encode(call));
+        client.send(&common::encode(&["PING"]));
+        assert!((0..100_000).any(|_| other.ask("PING") == told), "nobody was told");
+        assert_eq!(other.ask("GET k"), told);
+        // A new client is told as well, and who has begun a transaction has it no more.
+        assert_eq!(gateway.client().ask("PING"), told);
+        let abort = "-EXECABORT Transaction discarded because of: ";
+        assert_eq!(begun.ask("EXEC"), format!("{abort}{}", &told[1..]));
+        assert_eq!(begun.ask("EXEC"), told);
+        assert_eq!(other.ask("MULTI"), "+OK\\r\\n");
+        assert_eq!(other.ask("GET k"), told);
+        assert_eq!(other.ask(not_kill), "+QUEUED\\r\\n");
+        assert_eq!(other.ask("DISCARD"), "+OK\\r\\n");
+        assert_eq!(other.ask(not_kill), told);
+        assert_eq!(other.ask(kill), "+OK\\r\\n");
+        let reply = client.reply().escape_ascii().to_string();
+        assert!(reply.contains("Script killed by user"), "{reply}");
+        assert_eq!(client.reply(), b"+PONG\r\n");
+        assert_eq!(other.ask("PING"), "+PONG\\r\\n");
+    }
+    assert_eq!(other.ask("EXISTS k"), ":0\\r\\n");
 }

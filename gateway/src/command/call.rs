@@ -47,14 +47,13 @@ impl<'a, K: Keyspace> Call<'a, K> {
         mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>, &mut Reply) -> Decision,
     ) {
         let reply = &mut *self.reply;
-        let (mark, errors) = (reply.len(), reply.errors);
+        let mark = reply.mark();
         let is_told = self.changes.is_some();
         let mut change = None;
         let result = self
             .keyspace
             .update(key, |entry, value| {
-                reply.truncate(mark);
-                reply.errors = errors;
+                reply.rewind(mark);
                 change = None;
                 if entry.is_some_and(|entry| entry.kind == Kind::Later) {
                     wrong_type(reply);
@@ -70,8 +69,7 @@ impl<'a, K: Keyspace> Call<'a, K> {
         match result {
             Ok(()) => self.note(change),
             Err(error) => {
-                self.reply.truncate(mark);
-                self.reply.errors = errors;
+                self.reply.rewind(mark);
                 refuse(self.reply, error);
             }
         }

@@ -1,8 +1,6 @@
 //! CONFIG: settings, told and changed.
 
-use std::sync::PoisonError;
-
-use super::{glob, info::Totals, printed};
+use super::{glob, printed};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Place;
@@ -61,8 +59,7 @@ pub(super) fn set(place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
 
 /// CONFIG RESETSTAT. Workers' counts go on; INFO counts from here.
 pub(super) fn resetstat(place: &Place, reply: &mut Reply) {
-    let totals = Totals::sum(&place.shared.stats);
-    *place.shared.baseline.lock().unwrap_or_else(PoisonError::into_inner) = totals;
+    place.shared.reset_counts();
     reply.ok();
 }
 

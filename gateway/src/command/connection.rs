@@ -113,7 +113,7 @@ pub(crate) fn local(
         Local::ScriptFlush => eval::flush(place, arguments, reply),
         Local::FunctionHelp => server::help("FUNCTION", reply),
         Local::ScriptHelp => server::help("SCRIPT", reply),
-        Local::ScriptKill => eval::kill(place, reply),
+        Local::ScriptKill => eval::kill(place, arguments, reply),
         Local::ScriptLoad => eval::load(place, arguments, reply),
     }
     Flow::More

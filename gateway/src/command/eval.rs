@@ -9,7 +9,9 @@ use super::{NOT_INTEGER, integer, is, refuse};
 use crate::keyspace::InTransaction;
 use crate::reply::Reply;
 use crate::request::Arguments;
-use crate::script::{Outcome, Permission, Program, Run, Script, parse_sha, sha_of, slow};
+use crate::script::{
+    Outcome, Permission, Program, ProgramKind, Run, Script, parse_sha, sha_of, slow,
+};
 use crate::session::{By, Place};
 
 /// Times that a script begins anew because it needs a key that nobody named.
@@ -85,6 +87,8 @@ pub(super) async fn run_program<K: InTransaction>(
     reply: &mut Reply,
 ) {
     let mut walks = Vec::new();
+    // Errors of what it has walked, which is not done again.
+    let mut walked = Reply::default();
     for _ in 0..RUNS_MAX {
         let mut mark = keyspace.mark();
         let run = Run {
@@ -105,13 +109,19 @@ pub(super) async fn run_program<K: InTransaction>(
             mark = keyspace.mark();
             needs = slow::run(&run).await;
         }
-        if !matches!(needs, Outcome::Reply(_)) {
+        if !matches!(needs, Outcome::Reply(..)) {
             keyspace.rewind(mark);
         }
         match needs {
             Outcome::Slow => {}
-            Outcome::Reply(result) | Outcome::Killed(result) => {
-                return finish(result, reply);
+            Outcome::Killed(result) => return reply.append(result),
+            Outcome::Reply(result, tally) => {
+                if !tally.is_empty() {
+                    let stats = place.stats.clone();
+                    keyspace.afterwards(Box::new(move || tally.count(&stats)));
+                }
+                reply.count_errors_of(&walked);
+                return reply.append(result);
             }
             Outcome::Keys(keys) => {
                 let keys: Vec<Key<'_>> =
@@ -126,6 +136,7 @@ pub(super) async fn run_program<K: InTransaction>(
                     let run = run_kept(keyspace, place, by, kept, &mut database, &mut result);
                     Box::pin(run).await;
                 }
+                walked.count_errors_of(&result);
                 walks.push(result.into_bytes());
             }
         }
@@ -139,11 +150,6 @@ pub(super) fn key_places(arguments: Arguments<'_>) -> Range<usize> {
     let count = if arguments.len() > FIRST { integer(arguments.get(2)) } else { None };
     let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
     FIRST..FIRST.saturating_add(count).min(arguments.len().max(FIRST))
-}
-
-fn finish(result: Reply, reply: &mut Reply) {
-    reply.count_errors_of(&result);
-    reply.raw(&result.into_bytes());
 }
 
 fn script_of(
@@ -253,11 +259,30 @@ pub(super) fn flush(place: &Place, arguments: Arguments<'_>, reply: &mut Reply) 
     reply.ok();
 }
 
-/// SCRIPT KILL
-pub(super) fn kill(place: &Place, reply: &mut Reply) {
-    if place.shared.scripts.kill() {
-        reply.ok();
-    } else {
-        reply.error("NOTBUSY No scripts in execution right now.");
+/// SCRIPT KILL, and FUNCTION KILL
+pub(super) fn kill(place: &Place, arguments: Arguments<'_>, reply: &mut Reply) {
+    let is_function = is(arguments.get(0), "function");
+    let kind = if is_function { ProgramKind::Function } else { ProgramKind::Script };
+    let scripts = &place.shared.scripts;
+    if scripts.kill(kind) {
+        return reply.ok();
+    }
+    match scripts.slow() {
+        // What runs is for the other command to end.
+        Some(running) => reply.error(busy(running.kind)),
+        None => reply.error("NOTBUSY No scripts in execution right now."),
+    }
+}
+
+/// What is answered while a program of this kind keeps others from running.
+pub(super) fn busy(kind: ProgramKind) -> &'static str {
+    match kind {
+        ProgramKind::Script => {
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+        }
+        ProgramKind::Function => {
+            "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN \
+             NOSAVE."
+        }
     }
 }

@@ -94,7 +94,7 @@ async fn call<K: InTransaction>(
         return Ok(());
     }
     if place.is_full.get() && permission.writes && !permission.grows {
-        reply.error("OOM command not allowed when used memory > 'maxmemory'.");
+        reply.error(super::FULL);
         return Ok(());
     }
     let name = function.name.as_slice().into();
@@ -160,7 +160,14 @@ async fn flush<K: InTransaction>(
     reply: &mut Reply,
 ) -> Result<(), Error> {
     let mut mode = arguments.from(2);
-    if mode.len() > 1 || mode.next().is_some_and(|mode| !is(mode, "async") && !is(mode, "sync")) {
+    if mode.len() > 1 {
+        let name = String::from_utf8_lossy(arguments.get(1));
+        reply.error_fmt(format_args!(
+            "ERR unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP."
+        ));
+        return Ok(());
+    }
+    if mode.next().is_some_and(|mode| !is(mode, "async") && !is(mode, "sync")) {
         reply.error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
         return Ok(());
     }

@@ -6,6 +6,7 @@
 use std::io::Write as _;
 
 use super::acl;
+use super::eval;
 use super::multi::Multi;
 use super::table::{self, COMMANDS, Command};
 use super::{CommandId, Local, Run};
@@ -13,6 +14,7 @@ use crate::keyspace::InTransaction;
 use crate::phase::{Phase, Phases};
 use crate::reply::Reply;
 use crate::request::Arguments;
+use crate::script::ProgramKind;
 use crate::session::{Place, State};
 use crate::shared::{Pause, unix_us};
 
@@ -51,6 +53,8 @@ pub(crate) enum Refusal {
     NotAuthenticated,
     Listening(&'static str),
     Full,
+    /// A script or a function has been running for busy-reply-threshold.
+    Busy(ProgramKind),
     /// What to answer to a user who may not do this.
     Denied(String),
 }
@@ -81,20 +85,43 @@ pub(crate) fn refusal(
     {
         return Some(Refusal::Listening(command.name));
     }
-    (place.is_full.get() && command.may_grow()).then_some(Refusal::Full)
+    if place.is_full.get() && command.may_grow() {
+        return Some(Refusal::Full);
+    }
+    place
+        .shared
+        .busy_with(place.clock.now())
+        .filter(|_| !command.runs_while_busy())
+        .map(Refusal::Busy)
 }
 
-/// Tells why a command was not run.
-pub(crate) fn refuse(refusal: Refusal, reply: &mut Reply) {
-    match refusal {
-        Refusal::NotAuthenticated => reply.error("NOAUTH Authentication required."),
-        Refusal::Listening(name) => reply.error_fmt(format_args!(
+/// Tells why a command was not run. A transaction is not begun then, and is over if it was
+/// its EXEC.
+pub(crate) fn refuse(
+    refusal: Refusal,
+    command: Option<&Command>,
+    state: &mut State,
+    reply: &mut Reply,
+) {
+    let text = match refusal {
+        Refusal::NotAuthenticated => "NOAUTH Authentication required.".to_owned(),
+        Refusal::Listening(name) => format!(
             "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
              RESET are allowed in this context"
-        )),
-        Refusal::Denied(text) => reply.error(&text),
-        Refusal::Full => super::refuse(reply, fusee::Error::Full),
+        ),
+        Refusal::Denied(text) => text,
+        Refusal::Full => super::FULL.to_owned(),
+        Refusal::Busy(kind) => eval::busy(kind).to_owned(),
+    };
+    if command.is_some_and(|command| command.run == Run::Multi(Multi::Exec))
+        && state.forget_transaction().is_some()
+    {
+        return reply.error_fmt(format_args!("EXECABORT Transaction discarded because of: {text}"));
     }
+    if let Some(queue) = &mut state.queue {
+        queue.is_broken = true;
+    }
+    reply.error(&text);
 }
 
 /// Shows a command to clients of MONITOR, before it runs.

@@ -180,10 +180,10 @@ pub(super) async fn info<K: Keyspace>(call: &mut Call<'_, K>, place: &Place) {
                 ],
             ),
             "cpu" => cpu(&mut text),
-            "errorstats" => errors(&totals, &mut text),
+            "errorstats" => errors(place, &totals, &mut text),
             "cluster" => fields(&mut text, &[("cluster_enabled", "0")]),
             "commandstats" => commands(&totals, &mut text),
-            "latencystats" => latencies(place, &mut text),
+            "latencystats" => latencies(&totals, &mut text),
             "slowlog" => slow(place, &mut text),
             "keyspace" => keyspace(call.keyspace, &mut text).await,
             _ => {}
@@ -328,11 +328,15 @@ fn cpu(text: &mut String) {
     );
 }
 
-fn errors(totals: &Totals, text: &mut String) {
-    for (kind, count) in ErrorKind::ALL.iter().zip(&totals.errors) {
-        if *count > 0 {
-            let _ = write!(text, "errorstat_{}:count={count}\r\n", kind.prefix());
-        }
+fn errors(place: &Place, totals: &Totals, text: &mut String) {
+    let kinds = ErrorKind::ALL.iter().zip(&totals.errors);
+    for (kind, count) in kinds.filter(|(kind, count)| **kind != ErrorKind::Other && **count > 0) {
+        let _ = write!(text, "errorstat_{}:count={count}\r\n", kind.prefix());
+    }
+    for (code, count) in place.shared.codes() {
+        // As Redis keeps them from being taken for other fields.
+        let code = String::from_utf8_lossy(&code).replace(['#', ':', '\n', '\r'], "_");
+        let _ = write!(text, "errorstat_{code}:count={count}\r\n");
     }
 }
 
@@ -369,15 +373,9 @@ fn slow(place: &Place, text: &mut String) {
 }
 
 /// Percentiles from the latency buckets: the upper end of the bucket in which
-/// each lies, since the start.
-fn latencies(place: &Place, text: &mut String) {
-    for (id, command) in COMMANDS.iter().enumerate() {
-        let mut buckets = [0; LATENCY_NS.len() + 1];
-        for worker in &place.shared.stats {
-            for (sum, count) in buckets.iter_mut().zip(&worker.commands[id].latency) {
-                *sum += count.get();
-            }
-        }
+/// each lies.
+fn latencies(totals: &Totals, text: &mut String) {
+    for (command, buckets) in COMMANDS.iter().zip(&totals.latency) {
         let calls: u64 = buckets.iter().sum();
         if calls == 0 {
             continue;

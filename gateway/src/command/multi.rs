@@ -13,7 +13,7 @@ use fusee::{Error, Key, Watched};
 
 use super::eval::Caller;
 use super::read::{Answers, Source, gather};
-use super::table::{self, Command};
+use super::table::{self, COMMANDS, Command};
 use super::{
     Call, Local, Run, acl, connection, eval, function, guard, in_transaction, key, refuse,
     write_within,
@@ -23,6 +23,7 @@ use crate::keyspace::{InTransaction, Keyspace};
 use crate::reply::Reply;
 use crate::request::{Arguments, Frame, Limits, Next, Requests};
 use crate::session::{By, Flow, Place, State};
+use crate::tally::Tally;
 
 /// Commands about transactions.
 #[expect(missing_docs, reason = "each is the command of its name")]
@@ -240,6 +241,7 @@ async fn exec<K: Keyspace>(
             let mut database = state.database;
             for (&frame, leave) in queue.frames.iter().zip(&leaves) {
                 let all = &mut replies.all;
+                let (failures, begun) = (all.failures(), place.clock.raw());
                 match leave {
                     Leave::To(user) => {
                         let kept = Kept::new(&queue.requests, &queue.bytes, frame);
@@ -248,7 +250,9 @@ async fn exec<K: Keyspace>(
                     }
                     Leave::Denied(why) => all.error(why),
                 }
-                replies.ends.push(all.len());
+                let elapsed_ns = place.clock.delta_as_nanos(begun, place.clock.raw());
+                let has_failed = all.failures() != failures;
+                replies.ends.push(End { bytes: all.len(), elapsed_ns, has_failed });
             }
             Ok(Some(replies))
         })
@@ -311,7 +315,15 @@ async fn are_unchanged<K: InTransaction>(
 /// Replies one after another.
 struct Replies {
     all: Reply,
-    ends: Vec<usize>,
+    ends: Vec<End>,
+}
+
+/// How a command that was kept has ended.
+struct End {
+    /// Where its reply does.
+    bytes: usize,
+    elapsed_ns: u64,
+    has_failed: bool,
 }
 
 impl Replies {
@@ -330,25 +342,37 @@ fn tell(
     reply: &mut Reply,
 ) -> Flow {
     reply.count_errors_of(&replies.all);
+    let (failures, mut tally) = (reply.failures(), Tally::default());
     let bytes = replies.all.into_bytes();
     let mut begin = 0;
     let mut flow = Flow::More;
     for ((&frame, leave), end) in queue.frames.iter().zip(leaves).zip(replies.ends) {
         let arguments = queue.arguments(frame);
-        let command = table::find(arguments.get(0)).map(|id| guard::resolved(id, arguments));
-        let run = command.filter(|_| matches!(leave, Leave::To(_))).map(|command| command.run);
-        match run {
+        let id = table::find(arguments.get(0)).map(|id| guard::resolved_id(id, arguments));
+        let End { bytes: end, mut elapsed_ns, mut has_failed } = end;
+        match id.map(|id| COMMANDS[usize::from(id)].run).filter(|_| matches!(leave, Leave::To(_))) {
             Some(Run::Local(local)) => {
+                let (before, begun) = (reply.failures(), place.clock.raw());
                 let next = connection::local(local, state, place, arguments, reply);
                 if next != Flow::More {
                     flow = next;
                 }
+                elapsed_ns = place.clock.delta_as_nanos(begun, place.clock.raw());
+                has_failed = reply.failures() != before;
             }
             Some(Run::Multi(_)) => reply.ok(),
             _ => reply.raw(&bytes[begin..end]),
         }
+        match (id, leave) {
+            (Some(id), Leave::To(_)) => tally.call(id, elapsed_ns, has_failed),
+            (Some(id), Leave::Denied(_)) => tally.rejected(id),
+            (None, _) => {}
+        }
         begin = end;
     }
+    tally.count(&place.stats);
+    // What failed is these commands, not EXEC.
+    reply.forget_failures(failures);
     flow
 }
 

@@ -383,6 +383,11 @@ impl Command {
         self.flags & NO_AUTH != 0
     }
 
+    /// Whether it is run while a script keeps others from running.
+    pub fn runs_while_busy(&self) -> bool {
+        self.flags & ALLOW_BUSY != 0
+    }
+
     /// Whether it may need more memory.
     pub fn may_grow(&self) -> bool {
         self.flags & DENYOOM != 0

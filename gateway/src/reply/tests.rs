@@ -81,9 +81,24 @@ fn errors_are_counted_by_kind() {
     let mut reply = Reply::default();
     reply.error("OOM command not allowed when used memory > 'maxmemory'.");
     reply.error_fmt(format_args!("ERR {}", 1));
-    reply.error("EXECABORT unknown kinds count as ERR");
-    assert_eq!(reply.errors[ErrorKind::Oom as usize], 1);
-    assert_eq!(reply.errors[ErrorKind::Err as usize], 2);
+    reply.error("EXECABORT Transaction discarded because of previous errors.");
+    reply.error("nocode");
+    reply.error("MADE up");
+    let mark = reply.mark();
+    reply.error("MADE again");
+    reply.known_error(b"MADE before");
+    let count = |reply: &Reply, kind: ErrorKind| reply.errors().kinds[kind as usize];
+    assert_eq!(count(&reply, ErrorKind::Oom), 1);
+    assert_eq!(count(&reply, ErrorKind::Err), 2);
+    assert_eq!(count(&reply, ErrorKind::ExecAbort), 1);
+    assert_eq!((count(&reply, ErrorKind::Other), reply.failures()), (2, 7));
+    reply.rewind(mark);
+    assert_eq!((count(&reply, ErrorKind::Other), reply.failures()), (1, 5));
+    assert_eq!(reply.other_codes(), [Box::from(&b"MADE"[..])]);
+    let mut outer = Reply::default();
+    outer.count_errors_of(&reply);
+    assert_eq!((count(&outer, ErrorKind::Err), outer.failures()), (2, 0));
+    assert_eq!(outer.other_codes().len(), 1);
 }
 
 #[test]

@@ -11,12 +11,13 @@ use super::limits::GIVEN_UP;
 use super::value::{one, print, take};
 use crate::acl::{self, Denied, User};
 use crate::command::multi::{Kept, Queue, run_kept};
-use crate::command::table::{self, Command};
+use crate::command::table::{self, COMMANDS, Command};
 use crate::command::{self, Local, Run as Ran, connection, guard, rename};
 use crate::keyspace::InTransaction;
 use crate::reply::{Protocol, Reply};
 use crate::request::Arguments;
 use crate::session::{By, State};
+use crate::tally::Tally;
 
 /// Digits of a number that becomes an argument.
 const DIGITS: usize = 17;
@@ -24,7 +25,7 @@ const DIGITS: usize = 17;
 /// A command as a script gives it, or the error that it gets.
 pub(super) fn command_of(words: &MultiValue) -> Result<Queue, &'static str> {
     if words.is_empty() {
-        return Err("ERR Please specify at least one argument for this redis.lib call");
+        return Err("ERR Please specify at least one argument for this redis lib call");
     }
     let mut arguments: Vec<Vec<u8>> = Vec::with_capacity(words.len());
     for word in words {
@@ -70,6 +71,9 @@ pub(super) struct Calls<'a, K> {
     walks: Cell<usize>,
     /// What the run needs before it can go on: it begins anew then.
     needs: RefCell<Option<Outcome>>,
+    /// What has run, and the errors that it answered.
+    tally: RefCell<Tally>,
+    errors: RefCell<Reply>,
 }
 
 impl<'a, K: InTransaction> Calls<'a, K> {
@@ -80,6 +84,8 @@ impl<'a, K: InTransaction> Calls<'a, K> {
             resp3: Cell::default(),
             walks: Cell::default(),
             needs: RefCell::default(),
+            tally: RefCell::default(),
+            errors: RefCell::default(),
         }
     }
 
@@ -89,6 +95,13 @@ impl<'a, K: InTransaction> Calls<'a, K> {
 
     pub(super) fn set_resp3(&self, resp3: bool) {
         self.resp3.set(resp3);
+    }
+
+    /// The end of a run with its reply: errors count that its commands answered, also those
+    /// that it kept to itself.
+    pub(super) fn end(&self, mut reply: Reply) -> Outcome {
+        reply.count_errors_of(&self.errors.take());
+        Outcome::Reply(reply, self.tally.take())
     }
 
     fn protocol(&self) -> Protocol {
@@ -119,7 +132,12 @@ impl<'a, K: InTransaction> Calls<'a, K> {
         let (command, keys) = self.keys_of(kept);
         if let Some(Ran::Walk(_)) = command.map(|command| command.run) {
             let number = self.walks.replace(self.walks.get() + 1);
-            return self.run.walks.get(number).cloned();
+            let walked = self.run.walks.get(number).cloned();
+            if let (Some(reply), Some(id)) = (&walked, table::find(kept.arguments().get(0))) {
+                let id = guard::resolved_id(id, kept.arguments());
+                self.tally.borrow_mut().call(id, 0, reply.starts_with(b"-"));
+            }
+            return walked;
         }
         if !self.run.keyspace.knows(&keys) {
             return None;
@@ -161,24 +179,35 @@ impl<'a, K: InTransaction> Calls<'a, K> {
     /// Runs a command and returns its reply.
     pub(super) async fn answer(&self, queue: &Queue) -> Vec<u8> {
         let mut reply = Reply::new(Vec::new(), self.protocol());
-        let Some(kept) = queue.last() else { return Vec::new() };
+        if let Some(kept) = queue.last() {
+            self.run_command(kept, &mut reply).await;
+        }
+        self.errors.borrow_mut().count_errors_of(&reply);
+        reply.into_bytes()
+    }
+
+    async fn run_command(&self, kept: Kept<'_>, reply: &mut Reply) {
         let arguments = kept.arguments();
         let Some(id) = table::find(arguments.get(0)) else {
-            reply.error("ERR Unknown Redis command called from script");
-            return reply.into_bytes();
+            return reply.error("ERR Unknown Redis command called from script");
         };
-        let command = guard::resolved(id, arguments);
+        let id = guard::resolved_id(id, arguments);
+        let command = &COMMANDS[usize::from(id)];
         let Run { keyspace, place, by, .. } = *self.run;
         guard::show_later(command, arguments, self.database.get(), place, keyspace);
         if let Some(refusal) = self.refusal(command, arguments) {
-            reply.error(refusal);
-        } else if let Ran::Local(local) = command.run {
-            self.local(local, arguments, &mut reply);
+            self.tally.borrow_mut().rejected(id);
+            return reply.error(refusal);
+        }
+        let begun = place.clock.raw();
+        if let Ran::Local(local) = command.run {
+            self.local(local, arguments, reply);
         } else {
             let mut database = self.database.get();
-            run_kept(keyspace, place, by, kept, &mut database, &mut reply).await;
+            run_kept(keyspace, place, by, kept, &mut database, reply).await;
         }
-        reply.into_bytes()
+        let elapsed_ns = place.clock.delta_as_nanos(begun, place.clock.raw());
+        self.tally.borrow_mut().call(id, elapsed_ns, reply.failures() > 0);
     }
 
     /// Why a command is not run.
@@ -202,7 +231,7 @@ impl<'a, K: InTransaction> Calls<'a, K> {
             return Some("ERR Write commands are not allowed from read-only scripts.");
         }
         if self.run.place.is_full.get() && command.may_grow() && !permission.grows {
-            return Some("OOM command not allowed when used memory > 'maxmemory'.");
+            return Some(command::FULL);
         }
         None
     }

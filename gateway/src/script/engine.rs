@@ -17,6 +17,7 @@ use crate::keyspace::InTransaction;
 use crate::reply::{Protocol, Reply};
 use crate::session::{By, Place};
 use crate::shared::Shared;
+use crate::tally::Tally;
 
 /// How long a script may keep a worker from serving others.
 const AT_ONCE_MAX: Duration = Duration::from_millis(20);
@@ -47,8 +48,8 @@ pub(crate) struct Run<'a, K> {
 /// How a run ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// With this reply.
-    Reply(Reply),
+    /// With this reply, after these commands.
+    Reply(Reply, Tally),
     /// Killed: what it has written is forgotten.
     Killed(Reply),
     /// It has to begin anew once these keys have been looked at, each of a database.
@@ -122,7 +123,7 @@ impl Engine {
     pub(crate) fn run<K: InTransaction>(&self, run: &Run<'_, K>) -> Outcome {
         let shared = &run.place.shared;
         let calls = Calls::new(run);
-        shared.scripts.begin();
+        shared.scripts.begin(run.program.kind());
         let result = self.world(shared).and_then(|world| {
             let function = world.function_of(run.program)?;
             let texts = |texts: &[&[u8]]| world.texts(texts.iter().copied());
@@ -138,12 +139,12 @@ impl Engine {
             let (keys, arguments) = (texts(run.keys)?, texts(run.arguments)?);
             world.run(&function, keys, arguments, run.by.user, &raw, &set_resp3)
         });
-        shared.scripts.end();
+        shared.scripts.end(run.program.kind());
         if let Some(outcome) = calls.needs() {
             return outcome;
         }
         match ended(result, run.program, (run.protocol, calls.is_resp3())) {
-            Ended::Reply(reply) => Outcome::Reply(reply),
+            Ended::Reply(reply) => calls.end(reply),
             Ended::Killed(reply) => Outcome::Killed(reply),
             Ended::TooSlow => Outcome::Slow,
         }
@@ -168,26 +169,26 @@ pub(super) fn ended(
         }
         Err(error) => {
             let text = format!("ERR {}", message_of(&error));
-            reply.error_bytes(&value::one_line(text.as_bytes()));
+            reply.error(&text);
         }
     }
     Ended::Reply(reply)
 }
 
 fn fail(failure: &Value, program: &Program, reply: &mut Reply) {
+    let Value::Table(table) = failure else {
+        return reply.error("ERR the script failed without saying why");
+    };
     let mut text = Vec::new();
-    let mut location = String::new();
-    if let Value::Table(table) = failure {
-        if let Ok(error) = table.raw_get::<mlua::LuaString>("err") {
-            text.extend_from_slice(&error.as_bytes());
-        }
-        let source = table.raw_get::<Option<String>>("source").ok().flatten();
-        let line = table.raw_get::<Option<i64>>("line").ok().flatten();
-        if let (Some(source), Some(line)) = (source, line) {
-            let name = String::from_utf8_lossy(program.name());
-            location = format!(" script: {name}, on {source}:{line}.");
-        }
+    if let Ok(error) = table.raw_get::<mlua::LuaString>("err") {
+        text.extend_from_slice(&error.as_bytes());
     }
-    text.extend_from_slice(location.as_bytes());
-    reply.error_bytes(&value::one_line(&text));
+    let source = table.raw_get::<Option<String>>("source").ok().flatten();
+    let line = table.raw_get::<Option<i64>>("line").ok().flatten();
+    if let (Some(source), Some(line)) = (source, line) {
+        text.extend_from_slice(b" script: ");
+        text.extend_from_slice(program.name());
+        text.extend_from_slice(format!(", on {source}:{line}.").as_bytes());
+    }
+    value::write_error(table, &text, reply);
 }

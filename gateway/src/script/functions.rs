@@ -99,10 +99,11 @@ impl Functions {
         bytes
     }
 
-    /// The function of this name.
+    /// The function of this name, in whatever case.
     pub(crate) fn find(&self, name: &[u8]) -> Option<(&Library, &FunctionInfo)> {
         self.libraries.values().find_map(|library| {
-            let function = library.functions.iter().find(|function| function.name == name)?;
+            let is_named = |function: &&FunctionInfo| function.name.eq_ignore_ascii_case(name);
+            let function = library.functions.iter().find(is_named)?;
             Some((&**library, function))
         })
     }
@@ -162,7 +163,8 @@ fn name_of(code: &[u8]) -> Result<Vec<u8>, String> {
     let end = line.iter().position(|&byte| byte == b'\n').ok_or("Invalid library metadata")?;
     let line = String::from_utf8_lossy(&line[..end]).into_owned();
     let mut words = line.split_whitespace();
-    let engine = words.next().ok_or("Invalid library metadata")?;
+    let engine = if line.starts_with(char::is_whitespace) { Some("") } else { words.next() };
+    let engine = engine.ok_or("Invalid library metadata")?;
     let mut name = None;
     for word in words {
         match word.split_at_checked(5) {
@@ -176,6 +178,9 @@ fn name_of(code: &[u8]) -> Result<Vec<u8>, String> {
         }
     }
     let name = name.ok_or("Library name was not given")?;
+    // Words may stand in quotes there.
+    let quoted = name.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
+    let name = quoted.unwrap_or(name);
     let is_known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if name.is_empty() || !name.bytes().all(is_known) {
         return Err("Library names can only contain letters, numbers, or underscores(_) and must \
@@ -243,9 +248,11 @@ mod tests {
             ),
             ("#!lua name=a b=c\n", "Invalid metadata value given: b=c"),
             ("#!js name=a\n", "Engine 'js' not found"),
+            ("#! name=a\n", "Engine '' not found"),
         ] {
             assert_eq!(name_of(code.as_bytes()), Err(error.into()), "{code}");
         }
+        assert_eq!(name_of(b"#!lua name=\"a\"\n"), Ok(b"a".to_vec()));
         assert!(name_of(b"#!lua name=a-b\n").unwrap_err().starts_with("Library names can only"));
     }
 }

@@ -1,16 +1,20 @@
-//! What scripts get from the host: `bit`, SHA-1, the log.
+//! What scripts get from the host: its libraries, SHA-1, the log.
+
+use std::rc::Rc;
 
 use mlua::{Lua, Table, Variadic};
 
+use super::raise::{calling, caught};
 use super::store::sha_of;
-use super::{json, pack};
+use super::{json, pack, structs};
 use crate::shared::REDIS_VERSION;
 
 /// The table of what the prelude is given, except the commands.
-pub(super) fn host(lua: &Lua) -> mlua::Result<Table> {
+pub(super) fn host(lua: &Lua, json: &Rc<json::Settings>) -> mlua::Result<Table> {
     let host = lua.create_table()?;
-    host.raw_set("cjson", json::library(lua)?)?;
+    host.raw_set("cjson", json::library(lua, json)?)?;
     host.raw_set("cmsgpack", pack::library(lua)?)?;
+    host.raw_set("struct", structs::library(lua)?)?;
     host.raw_set("bit", bit(lua)?)?;
     host.raw_set("version", REDIS_VERSION)?;
     host.raw_set("version_number", version_number())?;
@@ -26,6 +30,10 @@ pub(super) fn host(lua: &Lua) -> mlua::Result<Table> {
         Ok(())
     };
     host.raw_set("log", lua.create_function(log)?)?;
+    host.raw_set("caught", lua.create_function(caught)?)?;
+    host.raw_set("call", calling(lua, &host, "raw", true)?)?;
+    host.raw_set("pcall", calling(lua, &host, "raw", false)?)?;
+    host.raw_set("acl_check_cmd", calling(lua, &host, "may", true)?)?;
     Ok(host)
 }
 

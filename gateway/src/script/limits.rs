@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use mlua::{HookTriggers, Lua, VmState};
 
+use super::store::ProgramKind;
 use crate::shared::Shared;
 
 /// Instructions after which it is looked whether a script shall end.
@@ -27,6 +28,8 @@ pub(super) struct Limits {
     pub(super) until: Cell<Option<quanta::Instant>>,
     pub(super) too_slow: Cell<bool>,
     pub(super) killed: Cell<bool>,
+    /// What runs.
+    pub(super) kind: Cell<ProgramKind>,
     /// Does every instruction fail? Then no `pcall` keeps it alive.
     pub(super) ending: Cell<bool>,
 }
@@ -43,7 +46,7 @@ impl Limits {
         if self.abandoned.load(Relaxed) {
             return Some(GIVEN_UP);
         }
-        if self.shared.scripts.is_killed() {
+        if self.shared.scripts.is_killed(self.kind.get()) {
             self.killed.set(true);
         }
         self.killed.get().then_some(KILLED)

@@ -1,5 +1,5 @@
--- What scripts find in their world: Redis's library on top of three functions of
--- the host: `host.raw` runs a command, `where` tells who has failed, and the rest.
+-- What scripts find in their world: Redis's library on top of functions of the host;
+-- `where` tells who has failed.
 local where, host = ...
 
 local READONLY = "Attempt to modify a readonly table"
@@ -22,57 +22,89 @@ local function readonly(table, missing)
     return front
 end
 
-local redis = {}
-
-local function raised(reply)
-    if type(reply) == "table" and rawget(reply, "err") then error(reply, 0) end
-    return reply
+-- What a script sees of a failure: the host's are none of Lua's values.
+local function caught(failure)
+    if type(failure) == "userdata" then return host.caught(failure) end
+    return failure
 end
 
-function redis.call(...) return raised(host.raw(...)) end
-function redis.pcall(...) return host.raw(...) end
-function redis.acl_check_cmd(...) return raised(host.may(...)) end
+local function outcome(done, ...)
+    if done then return true, ... end
+    return false, caught((...))
+end
 
-function redis.error_reply(text)
-    if type(text) ~= "string" then
+-- As Redis's: the text of an error table, not the table.
+local function text_of(done, failure, ...)
+    if not done and type(failure) == "table" and type(rawget(failure, "err")) == "string" then
+        return false, rawget(failure, "err")
+    end
+    return done, failure, ...
+end
+
+local function pcall_caught(...) return text_of(outcome(pcall(...))) end
+local function xpcall_caught(run, handler)
+    return xpcall(run, function(failure) return handler(caught(failure)) end)
+end
+
+local coroutine = {
+    create = coroutine.create, running = coroutine.running, status = coroutine.status,
+    wrap = coroutine.wrap, yield = coroutine.yield,
+}
+local resume = _G.coroutine.resume
+function coroutine.resume(...) return outcome(resume(...)) end
+
+local redis = { call = host.call, pcall = host.pcall, acl_check_cmd = host.acl_check_cmd }
+
+local function refuse(text) error({ err = "ERR " .. text }, 0) end
+
+-- The code at the beginning stays, what follows is one line.
+function redis.error_reply(...)
+    local text = ...
+    if select("#", ...) ~= 1 or type(text) ~= "string" then
         return { err = "ERR wrong number or type of arguments" }
     end
     if text:sub(1, 1) == "-" then text = text:sub(2) end
-    if not text:find(" ", 1, true) then text = "ERR " .. text end
-    return { err = text }
+    local code, message = text:match("^([^ ]*) (.*)$")
+    if not code then code, message = "ERR", text end
+    message = message:gsub("^[\r\n]+", ""):gsub("[\r\n]+$", "")
+    return { err = code .. " " .. message }
 end
 
-function redis.status_reply(text)
-    if type(text) ~= "string" then
+function redis.status_reply(...)
+    if select("#", ...) ~= 1 or type((...)) ~= "string" then
         return { err = "ERR wrong number or type of arguments" }
     end
-    return { ok = text }
+    return { ok = (...) }
 end
 
 function redis.sha1hex(...)
-    if select("#", ...) ~= 1 then error({ err = "ERR wrong number of arguments" }, 0) end
+    if select("#", ...) ~= 1 then refuse("wrong number of arguments") end
     return host.sha1hex(tostring((...)))
 end
 
-function redis.log(level, ...)
-    if type(level) ~= "number" then error({ err = "ERR First argument must be a number (log level)." }, 0) end
-    if level < 0 or level > 3 then error({ err = "ERR Invalid log level." }, 0) end
+function redis.log(...)
+    if select("#", ...) < 2 then refuse("redis.log() requires two arguments or more.") end
+    local level = tonumber((...))
+    if not level then refuse("First argument must be a number (log level).") end
+    if level < 0 or level > 3 then refuse("Invalid debug level.") end
     local words = {}
-    for n = 1, select("#", ...) do words[n] = tostring((select(n, ...))) end
+    for n = 2, select("#", ...) do words[n - 1] = tostring((select(n, ...))) end
     host.log(level, table.concat(words, " "))
 end
 
-function redis.setresp(version)
-    if version ~= 2 and version ~= 3 then
-        error({ err = "ERR RESP version must be 2 or 3." }, 0)
-    end
+function redis.setresp(...)
+    if select("#", ...) ~= 1 then refuse("redis.setresp() requires one argument.") end
+    local version = tonumber((...))
+    if version ~= 2 and version ~= 3 then refuse("RESP version must be 2 or 3.") end
     host.setresp(version)
 end
 
 function redis.replicate_commands() return true end
-function redis.set_repl(flags)
-    if type(flags) ~= "number" or flags < 0 or flags > 3 then
-        error({ err = "ERR Invalid replication flags. Please use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE." }, 0)
+function redis.set_repl(...)
+    if select("#", ...) ~= 1 then refuse("redis.set_repl() requires two arguments.") end
+    local flags = tonumber((...))
+    if not flags or flags < 0 or flags > 3 then
+        refuse("Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.")
     end
 end
 function redis.breakpoint() return false end
@@ -92,14 +124,15 @@ end
 local world = {
     assert = assert, collectgarbage = collectgarbage, error = error,
     getmetatable = getmetatable, ipairs = ipairs, next = next, pairs = pairs,
-    pcall = pcall, rawequal = rawequal, rawget = rawget, rawset = guarded(rawset),
+    pcall = pcall_caught, rawequal = rawequal, rawget = rawget, rawset = guarded(rawset),
     select = select, setmetatable = guarded(setmetatable), tonumber = tonumber,
-    tostring = tostring, type = type, unpack = unpack, xpcall = xpcall,
-    coroutine = coroutine, _VERSION = _VERSION,
+    tostring = tostring, type = type, unpack = unpack, xpcall = xpcall_caught,
+    coroutine = readonly(coroutine), _VERSION = _VERSION,
     string = readonly(string), table = readonly(table), math = readonly(math),
     os = readonly({ clock = os.clock }),
     redis = readonly(redis), server = readonly(redis),
-    cjson = readonly(host.cjson), cmsgpack = readonly(host.cmsgpack), bit = readonly(host.bit),
+    cjson = readonly(host.cjson), cmsgpack = readonly(host.cmsgpack),
+    struct = readonly(host.struct), bit = readonly(host.bit),
 }
 local texts = getmetatable("")
 texts.__index = world.string
@@ -149,8 +182,6 @@ for name, value in pairs(redis) do
     if type(value) ~= "function" then api[name] = value end
 end
 
-local function refuse(text) error({ err = "ERR " .. text }, 0) end
-
 local named = {
     function_name = { "name", "string", "function_name argument given to redis.register_function must be a string" },
     description = { "description", "string", "description argument given to redis.register_function must be a string" },
@@ -188,6 +219,9 @@ local function by_names(given)
 end
 
 function api.register_function(...)
+    if not registered then
+        refuse("redis.register_function can only be called on FUNCTION LOAD command")
+    end
     local count = select("#", ...)
     if count < 1 or count > 2 then
         refuse("wrong number of arguments to redis.register_function")
@@ -224,6 +258,7 @@ local shelf = readonly(world, function(_, name)
 end)
 
 local function handler(failure)
+    failure = caught(failure)
     if type(failure) ~= "table" then
         failure = { err = "ERR " .. tostring(failure) }
     elseif rawget(failure, "err") == nil then

@@ -10,6 +10,7 @@ use std::time::Duration;
 use mlua::{Lua, MultiValue, Value};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use super::STACK_BYTES;
 use super::call::{Calls, command_of};
 use super::engine::{Ended, Outcome, Run, ended};
 use super::store::{Program, Running};
@@ -47,15 +48,16 @@ pub(crate) async fn run<K: InTransaction>(run: &Run<'_, K>) -> Outcome {
     let owned = |texts: &[&[u8]]| texts.iter().map(|text| text.to_vec()).collect::<Vec<_>>();
     let (keys, arguments) = (owned(run.keys), owned(run.arguments));
     let (shared, program, protocol) = (run.place.shared.clone(), run.program.clone(), run.protocol);
-    let _noted = run.place.shared.scripts.note_slow(Running {
+    let _noted = run.place.shared.note_slow(Running {
         command: command_line(run),
         name: run.program.name().to_vec(),
+        kind: run.program.kind(),
         since: run.place.clock.now(),
     });
     let user = run.by.user.clone();
     let abandoned = Abandons(Arc::default());
     let is_abandoned = abandoned.0.clone();
-    let thread = std::thread::Builder::new().name("script".into());
+    let thread = std::thread::Builder::new().name("script".into()).stack_size(STACK_BYTES);
     let begun = thread.spawn(move || {
         let words = (&keys[..], &arguments[..]);
         let ended = on_thread((&shared, is_abandoned), &user, &program, words, protocol, &ask);
@@ -74,7 +76,7 @@ pub(crate) async fn run<K: InTransaction>(run: &Run<'_, K>) -> Outcome {
                 Asked::End(ended) => {
                     return match *ended {
                         Ended::Killed(reply) => Outcome::Killed(reply),
-                        Ended::Reply(reply) => Outcome::Reply(reply),
+                        Ended::Reply(reply) => calls.end(reply),
                         Ended::TooSlow => Outcome::Slow,
                     };
                 }
@@ -125,7 +127,7 @@ fn on_thread(
         Ok(world) => world,
         Err(error) => return ended(Err(error), program, (protocol, false)),
     };
-    shared.scripts.begin();
+    shared.scripts.begin(program.kind());
     let result = world.function_of(program).and_then(|function| {
         if limit_ms > 0 {
             world.end_after(Duration::from_millis(limit_ms));
@@ -133,13 +135,13 @@ fn on_thread(
         let texts = |texts: &[Vec<u8>]| world.texts(texts.iter().map(Vec::as_slice));
         world.run(&function, texts(keys)?, texts(arguments)?, user, &raw, &set_resp3)
     });
-    shared.scripts.end();
+    shared.scripts.end(program.kind());
     match ended(result, program, (protocol, resp3.get())) {
         Ended::TooSlow => {
             let mut reply = Reply::new(Vec::new(), protocol);
             reply.error_fmt(format_args!(
                 "ERR the script was ended after {limit_ms} ms and has written nothing; CONFIG SET \
-                 busy-reply-threshold lets scripts run longer"
+                 script-time-limit lets scripts run longer"
             ));
             Ended::Killed(reply)
         }

@@ -28,7 +28,22 @@ pub(crate) enum Program {
     },
 }
 
+/// What kind of program it is: each has a command of its own that ends it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum ProgramKind {
+    #[default]
+    Script,
+    Function,
+}
+
 impl Program {
+    pub(crate) fn kind(&self) -> ProgramKind {
+        match self {
+            Self::Script(_) => ProgramKind::Script,
+            Self::Function { .. } => ProgramKind::Function,
+        }
+    }
+
     /// What errors and FUNCTION STATS call it.
     pub(crate) fn name(&self) -> &[u8] {
         match self {
@@ -44,6 +59,7 @@ pub(crate) struct Running {
     /// The command that has begun it.
     pub(crate) command: Vec<Vec<u8>>,
     pub(crate) name: Vec<u8>,
+    pub(crate) kind: ProgramKind,
     pub(crate) since: quanta::Instant,
 }
 
@@ -52,9 +68,10 @@ pub(crate) struct Running {
 pub(crate) struct Scripts {
     known: RwLock<HashMap<Sha, Arc<[u8]>>>,
     slow: Mutex<Vec<Arc<Running>>>,
-    running: AtomicUsize,
+    /// By [`ProgramKind`].
+    running: [AtomicUsize; 2],
     /// Relaxed, as the others: a script that sees it late ends late.
-    killed: AtomicBool,
+    killed: [AtomicBool; 2],
 }
 
 impl Scripts {
@@ -78,11 +95,10 @@ impl Scripts {
         (known.len(), known.values().map(|text| text.len()).sum())
     }
 
-    /// Notes a program that runs for long, until the result is dropped.
-    pub(crate) fn note_slow(&self, running: Running) -> NotedSlow<'_> {
-        let running = Arc::new(running);
-        self.slow.lock().unwrap_or_else(PoisonError::into_inner).push(running.clone());
-        NotedSlow { scripts: self, running }
+    /// Changes what runs for long. Whoever has to do more before that changes again does it
+    /// in `change`.
+    pub(crate) fn change_slow(&self, change: impl FnOnce(&mut Vec<Arc<Running>>)) {
+        change(&mut self.slow.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The program that has been running for longest, if one runs for long.
@@ -90,43 +106,32 @@ impl Scripts {
         self.slow.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
     }
 
-    /// A script has begun.
-    pub(crate) fn begin(&self) {
-        self.running.fetch_add(1, Relaxed);
+    /// A program has begun.
+    pub(crate) fn begin(&self, kind: ProgramKind) {
+        self.running[kind as usize].fetch_add(1, Relaxed);
     }
 
-    /// A script has ended.
-    pub(crate) fn end(&self) {
-        if self.running.fetch_sub(1, Relaxed) == 1 {
-            self.killed.store(false, Relaxed);
+    /// A program has ended.
+    pub(crate) fn end(&self, kind: ProgramKind) {
+        if self.running[kind as usize].fetch_sub(1, Relaxed) == 1 {
+            self.killed[kind as usize].store(false, Relaxed);
         }
     }
 
-    /// Ends the scripts that run; false if there are none.
-    pub(crate) fn kill(&self) -> bool {
+    /// Ends the programs of a kind that run; false if there are none.
+    pub(crate) fn kill(&self, kind: ProgramKind) -> bool {
+        let slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
         // One that is noted is about to begin on its thread.
-        let some = self.running.load(Relaxed) > 0 || self.slow().is_some();
+        let some = self.running[kind as usize].load(Relaxed) > 0
+            || slow.iter().any(|running| running.kind == kind);
         if some {
-            self.killed.store(true, Relaxed);
+            self.killed[kind as usize].store(true, Relaxed);
         }
         some
     }
 
-    pub(crate) fn is_killed(&self) -> bool {
-        self.killed.load(Relaxed)
-    }
-}
-
-/// That a program runs for long.
-pub(crate) struct NotedSlow<'a> {
-    scripts: &'a Scripts,
-    running: Arc<Running>,
-}
-
-impl Drop for NotedSlow<'_> {
-    fn drop(&mut self) {
-        let mut slow = self.scripts.slow.lock().unwrap_or_else(PoisonError::into_inner);
-        slow.retain(|other| !Arc::ptr_eq(other, &self.running));
+    pub(crate) fn is_killed(&self, kind: ProgramKind) -> bool {
+        self.killed[kind as usize].load(Relaxed)
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn take(lua: &Lua, bytes: &mut &[u8], resp3: bool) -> mlua::Result<Va
     let number = || std::str::from_utf8(line).ok().and_then(|line| line.parse::<i64>().ok());
     let value = match kind {
         b'+' => one(lua, "ok", line)?,
-        b'-' => one(lua, "err", line)?,
+        b'-' => error_table(lua, line, true)?,
         b':' => Value::Number(number().unwrap_or(0) as f64),
         b'$' | b'=' => match number().and_then(|length| usize::try_from(length).ok()) {
             None => nothing(resp3),
@@ -88,6 +88,19 @@ pub(super) fn one(lua: &Lua, name: &str, text: &[u8]) -> mlua::Result<Value> {
     Ok(Value::Table(table))
 }
 
+/// What says of an error table that its error has been counted: Redis's name for it.
+pub(super) const IS_COUNTED: &str = "ignore_error_stats_update";
+
+/// A table that is an error.
+pub(super) fn error_table(lua: &Lua, text: &[u8], is_counted: bool) -> mlua::Result<Value> {
+    let table = lua.create_table()?;
+    table.raw_set("err", lua.create_string(text)?)?;
+    if is_counted {
+        table.raw_set(IS_COUNTED, true)?;
+    }
+    Ok(Value::Table(table))
+}
+
 fn verbatim(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {
     let inner = lua.create_table()?;
     inner.raw_set("format", lua.create_string(text.get(..3).unwrap_or_default())?)?;
@@ -131,7 +144,7 @@ fn text_of(table: &Table, name: &str) -> Option<LuaString> {
 
 fn write_table(table: &Table, resp3: bool, reply: &mut Reply, depth: usize) {
     if let Some(text) = text_of(table, "err") {
-        return reply.error_bytes(&one_line(&text.as_bytes()));
+        return write_error(table, &text.as_bytes(), reply);
     }
     if let Some(text) = text_of(table, "ok") {
         return reply.simple_bytes(&one_line(&text.as_bytes()));
@@ -142,18 +155,17 @@ fn write_table(table: &Table, resp3: bool, reply: &mut Reply, depth: usize) {
         _ => {}
     }
     if let Ok(Value::Table(map)) = table.raw_get("map") {
-        let pairs: Vec<(Value, Value)> = map.pairs().flatten().collect();
-        reply.map(pairs.len());
-        for (name, value) in &pairs {
-            write(name, resp3, reply, depth + 1);
-            write(value, resp3, reply, depth + 1);
+        reply.map(map.pairs::<Value, Value>().flatten().count());
+        for (name, value) in map.pairs::<Value, Value>().flatten() {
+            write(&name, resp3, reply, depth + 1);
+            write(&value, resp3, reply, depth + 1);
         }
         return;
     }
     if let Ok(Value::Table(set)) = table.raw_get("set") {
-        let members: Vec<(Value, Value)> = set.pairs().flatten().collect();
-        reply.set(members.len());
-        members.iter().for_each(|(member, _)| write(member, resp3, reply, depth + 1));
+        let members = || set.pairs::<Value, Value>().flatten();
+        reply.set(members().count());
+        members().for_each(|(member, _)| write(&member, resp3, reply, depth + 1));
         return;
     }
     if let Some(text) = text_of(table, "big_number") {
@@ -165,19 +177,26 @@ fn write_table(table: &Table, resp3: bool, reply: &mut Reply, depth: usize) {
         }
         return reply.null();
     }
-    let mut items = Vec::new();
-    loop {
-        match table.raw_get(items.len() + 1) {
-            Ok(Value::Nil) | Err(_) => break,
-            Ok(item) => items.push(item),
-        }
+    // Lua lends the host some thousand values at a time, so items are counted first.
+    let item = |place: usize| table.raw_get(place).ok().filter(|item| *item != Value::Nil);
+    let count = (1..).take_while(|&place| item(place).is_some()).count();
+    reply.array(count);
+    for place in 1..=count {
+        write(&item(place).unwrap_or(Value::Nil), resp3, reply, depth + 1);
     }
-    reply.array(items.len());
-    items.iter().for_each(|item| write(item, resp3, reply, depth + 1));
+}
+
+/// Writes an error that is in a table, perhaps with more to its text.
+pub(super) fn write_error(table: &Table, text: &[u8], reply: &mut Reply) {
+    if table.raw_get(IS_COUNTED).unwrap_or(false) {
+        reply.known_error(&one_line(text));
+    } else {
+        reply.error_bytes(&one_line(text));
+    }
 }
 
 /// A status or an error is one line.
-pub(super) fn one_line(text: &[u8]) -> Vec<u8> {
+fn one_line(text: &[u8]) -> Vec<u8> {
     text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }).collect()
 }
 

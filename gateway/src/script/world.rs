@@ -11,9 +11,10 @@ use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value};
 
 use super::call::may;
 use super::functions::FunctionInfo;
+use super::json;
 use super::library;
 use super::limits::{INSTRUCTIONS_PER_LOOK, Limits, watch};
-use super::store::{Program, Script, Sha};
+use super::store::{Program, ProgramKind, Script, Sha};
 use crate::acl::User;
 use crate::shared::Shared;
 
@@ -33,6 +34,7 @@ struct Registered {
 pub(super) struct World {
     lua: Lua,
     host: Table,
+    json: Rc<json::Settings>,
     make: Function,
     run: Function,
     load: Function,
@@ -87,15 +89,17 @@ impl World {
             until: Cell::default(),
             too_slow: Cell::default(),
             killed: Cell::default(),
+            kind: Cell::default(),
             ending: Cell::default(),
         });
         watch(&lua, &limits, INSTRUCTIONS_PER_LOOK)?;
-        let host = library::host(&lua)?;
+        let json = Rc::default();
+        let host = library::host(&lua, &json)?;
         let location = lua.create_function(|lua, ()| Ok(location(lua)))?;
         let prelude = lua.load(PRELUDE).set_name("=prelude");
         let (make, run, load) = prelude.call((location, host.clone()))?;
         let (compiled, libraries) = Default::default();
-        Ok(Self { lua, host, make, run, load, compiled, libraries, limits })
+        Ok(Self { lua, host, json, make, run, load, compiled, libraries, limits })
     }
 
     /// Ends the next run if it takes so long.
@@ -186,9 +190,11 @@ impl World {
 
     /// A table of texts.
     pub(super) fn texts<'a>(&self, texts: impl Iterator<Item = &'a [u8]>) -> mlua::Result<Table> {
-        let texts: Vec<_> =
-            texts.map(|text| self.lua.create_string(text)).collect::<mlua::Result<_>>()?;
-        self.lua.create_sequence_from(texts)
+        let table = self.lua.create_table()?;
+        for (place, text) in (1..).zip(texts) {
+            table.raw_set(place, self.lua.create_string(text)?)?;
+        }
+        Ok(table)
     }
 
     pub(super) fn run(
@@ -200,6 +206,9 @@ impl World {
         raw: &dyn Fn(&Lua, &MultiValue) -> mlua::Result<Value>,
         set_resp3: &dyn Fn(bool),
     ) -> mlua::Result<(Way, Value)> {
+        self.json.reset();
+        let kind = if *is_function { ProgramKind::Function } else { ProgramKind::Script };
+        self.limits.kind.set(kind);
         let result = self.lua.scope(|scope| {
             let raw = |lua: &Lua, words: MultiValue| raw(lua, &words);
             self.host.raw_set("raw", scope.create_function(raw)?)?;

@@ -76,7 +76,7 @@ impl Session {
             let database = self.state.database;
             self.gathered.push(gather(read, command, job.frame, arguments, database, &mut keys));
         }
-        let errors = reply.errors;
+        let failures = reply.failures();
         let source = Source { requests: &self.requests, input };
         let random = place.random();
         let mut answers = Answers::new(&self.gathered, source, reply, random, || keyspace.now_ms());
@@ -100,10 +100,11 @@ impl Session {
         for job in &mut self.jobs[first..self.next] {
             job.round_trips = round_trips;
         }
-        if reply.errors != errors
+        let failed = reply.failures() - failures;
+        if failed > 0
             && let Some(id) = self.jobs[first].command
         {
-            place.stats.commands[usize::from(id)].failed.add(1);
+            place.stats.commands[usize::from(id)].failed.add(u64::from(failed));
         }
         self.keys = recycle(keys);
     }
