@@ -29,8 +29,8 @@ pub enum Outcome {
 /// such tests pass together.
 pub type Test = (String, String);
 
-/// Adds to `outcomes` what a run of `file` printed.
-pub fn read_output(file: &str, output: &str, outcomes: &mut BTreeMap<Test, Outcome>) {
+/// Adds to `outcomes` what a run of `file` printed, which the suite calls `run`.
+pub fn read_output(file: &str, run: &str, output: &str, outcomes: &mut BTreeMap<Test, Outcome>) {
     let mut lines = output.lines().peekable();
     while let Some(line) = lines.next() {
         if let Some(rest) = line.strip_prefix("[ok]: ") {
@@ -38,7 +38,7 @@ pub fn read_output(file: &str, output: &str, outcomes: &mut BTreeMap<Test, Outco
             let name = rest.rsplit_once(" (").map_or(rest, |(name, _)| name);
             outcomes.entry((file.into(), name.trim().into())).or_insert(Outcome::Passed);
         } else if let Some(rest) = line.strip_prefix("[err]: ") {
-            let end = format!(" in tests/{file}.tcl");
+            let end = format!(" in tests/{run}.tcl");
             let name = rest.strip_suffix(&end).unwrap_or(rest);
             let about = lines.peek().copied().unwrap_or_default();
             let failed = Outcome::Failed(about.into());
@@ -222,7 +222,7 @@ I/O error
 
     fn outcomes() -> BTreeMap<Test, Outcome> {
         let mut outcomes = BTreeMap::new();
-        read_output("unit/a", OUTPUT, &mut outcomes);
+        read_output("unit/a", "unit/a", OUTPUT, &mut outcomes);
         outcomes
     }
 
