@@ -14,7 +14,7 @@ use std::fmt::Debug;
 use std::rc::Rc;
 
 /// Steps of the checker for one key.
-const CHECK_STEPS_MAX: u64 = 3_000_000;
+const CHECK_STEPS_MAX: u64 = 100_000_000;
 
 /// What happened so far.
 pub(super) struct Record<S> {
