@@ -174,7 +174,7 @@ impl Fabric for SimFabric {
     /// For half of those that ask, so that clients read in both ways. Meddlers see batches.
     fn direct(&self) -> Option<SimReads<'_>> {
         let shared = &self.pool.0;
-        let chosen = shared.rng.borrow_mut().percent(50) && shared.meddler.borrow().is_none();
+        let chosen = shared.meddler.borrow().is_none() && shared.rng.borrow_mut().percent(50);
         (chosen && !self.pool.is_fenced(self.client)).then(|| SimReads::new(self))
     }
 }
