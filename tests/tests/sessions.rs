@@ -144,6 +144,8 @@ fn a_gateway_that_stalls_for_less_than_its_lease_is_not_expelled() {
     kill_process(gateway.pid(), Signal::STOP).unwrap();
     std::thread::sleep(Duration::from_secs(7));
     kill_process(gateway.pid(), Signal::CONT).unwrap();
+    // What was under way when it stalled is past its deadline, and may be told so.
+    until("its memory node answers", || client.command(&["GET", "key0"]) == Reply::bulk("1:0"));
     check(&mut client, 1);
     fill(&mut client, 2);
     std::thread::sleep(Duration::from_secs(4));
